@@ -1,0 +1,8 @@
+//! What a query passes through: sessions, rules, routing, pools and relay of both protocols.
+//!
+//! See `ARCHITECTURE.md` for the life of a query. This crate knows nothing of consensus or SQLite: it is given a
+//! [`config::RuntimeConfig`] and serves with it until it is given another.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod rules;
