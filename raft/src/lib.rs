@@ -5,3 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod error;
+pub mod handle;
+mod identity;
+pub mod membership;
+
+pub use handle::{ClusterStatus, Consensus, LogStoreKind, MemberStatus, RaftOptions, Timings};
+pub use identity::Identity;
