@@ -1,0 +1,148 @@
+//! A cluster of real node processes: the demo, with its nodes killed, paused and started again one by one.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::process::{Process, signal_pid, wait_for};
+
+/// The binary under test: `QUORUMSQL_BIN`, which `deploy/test` sets.
+///
+/// # Panics
+/// When it is not set: tests are run by `deploy/test`.
+#[must_use]
+pub fn binary() -> PathBuf {
+    let path =
+        std::env::var_os("QUORUMSQL_BIN").map(PathBuf::from).expect("QUORUMSQL_BIN names the binary under test; deploy/test sets it");
+    assert!(path.exists(), "QUORUMSQL_BIN names {}, which is not there", path.display());
+    path
+}
+
+/// An address prefix `127.A.B` that no other cluster of this machine uses: tests run side by side on standard ports.
+#[must_use]
+pub fn own_net() -> String {
+    // Process ids of living processes are distinct; the counter tells the clusters of one process apart.
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    let number = (std::process::id() * 8 + u32::from(COUNT.fetch_add(1, Ordering::Relaxed) % 8)) % (200 * 250);
+    format!("127.{}.{}", 10 + number / 250, 1 + number % 250)
+}
+
+/// A running `quorumsql demo`.
+#[derive(Debug)]
+pub struct Demo {
+    /// The parent process.
+    pub process: Process,
+    /// Address prefix; node `i` is at `NET.i`.
+    pub net: String,
+    restarted: Vec<(usize, Process)>,
+    dir: TempDir,
+}
+
+impl Demo {
+    /// Starts a demo of `nodes` nodes with further arguments (`--mysql`, `--pgsql` …) and waits for its line `ready`.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    #[must_use]
+    pub fn start(nodes: usize, args: &[&str]) -> Self {
+        let dir = TempDir::with_prefix("quorumsql-demo-").expect("a temporary directory");
+        let net = own_net();
+        let data = dir.path().join("d").display().to_string();
+        let mut argv = vec![binary().display().to_string(), "demo".into(), "--nodes".into(), nodes.to_string()];
+        argv.extend(["--data".into(), data, "--net".into(), net.clone()]);
+        argv.extend(args.iter().map(|&a| a.to_owned()));
+        let log = dir.path().join("log");
+        let mut process = Process::start("quorumsql demo", None, &argv, &log);
+        process.wait_ready(Duration::from_secs(120), || {
+            std::fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"))
+        });
+        Self { process, net, restarted: Vec::new(), dir }
+    }
+
+    /// IP address of node `i` (from 1).
+    #[must_use]
+    pub fn host(&self, node: usize) -> String {
+        format!("{}.{node}", self.net)
+    }
+
+    /// Directory of node `i`.
+    #[must_use]
+    pub fn node_dir(&self, node: usize) -> PathBuf {
+        self.dir.path().join("d").join(format!("node{node}"))
+    }
+
+    /// Process id of node `i`.
+    ///
+    /// # Panics
+    /// When the node has no pid file.
+    #[must_use]
+    pub fn pid(&self, node: usize) -> u32 {
+        if let Some((_, process)) = self.restarted.iter().rev().find(|(n, _)| *n == node) {
+            return process.pid();
+        }
+        let text = std::fs::read_to_string(self.node_dir(node).join("quorumsql.pid")).expect("a node writes its pid file");
+        text.trim().parse().expect("a pid file holds a number")
+    }
+
+    /// Sends `signal` to node `i`.
+    pub fn signal(&self, node: usize, signal: Signal) {
+        signal_pid(self.pid(node), signal);
+    }
+
+    /// kill -9 of node `i`; returns when the process is gone.
+    pub fn kill(&mut self, node: usize) {
+        let pid = self.pid(node);
+        self.signal(node, Signal::KILL);
+        if let Some((_, process)) = self.restarted.iter_mut().rev().find(|(n, _)| *n == node) {
+            process.kill();
+        }
+        wait_for("a killed node to be gone", Duration::from_secs(10), || gone(pid).then_some(()));
+    }
+
+    /// Starts node `i` again with `quorumsql run`, as the demo says it.
+    pub fn restart(&mut self, node: usize) {
+        let dir = self.node_dir(node);
+        let config = dir.join("quorumsql.toml").display().to_string();
+        let argv = vec![binary().display().to_string(), "run".into(), "--config".into(), config];
+        let process = Process::start("quorumsql run", None, &argv, &dir.join("log.restarted"));
+        self.restarted.push((node, process));
+    }
+
+    /// Ends the demo as Ctrl-C does and returns its exit code; `None` = it did not end in time.
+    pub fn interrupt(&mut self) -> Option<i32> {
+        self.process.signal(Signal::INT);
+        self.process.wait_exit(Duration::from_secs(30))
+    }
+
+    /// Body of an HTTP GET on node `i`'s port 6070 with its status code.
+    #[must_use]
+    pub fn http(&self, node: usize, path: &str) -> Option<(u16, String)> {
+        let url = format!("http://{}:6070{path}", self.host(node));
+        let output = Command::new("curl").args(["-s", "-m", "5", "-w", "\n%{http_code}", &url]).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (body, code) = text.rsplit_once('\n')?;
+        Some((code.trim().parse().ok()?, body.to_owned()))
+    }
+}
+
+/// Whether a process has ended (a zombie has).
+fn gone(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        self.restarted.clear();
+        let _code = self.interrupt();
+        if std::thread::panicking() {
+            let kept = std::env::temp_dir().join(format!("quorumsql-failed-{}", std::process::id()));
+            let _copied = Command::new("cp").arg("-r").arg(self.dir.path()).arg(&kept).status();
+            eprintln!("logs of the failed cluster are kept in {}", kept.display());
+        }
+    }
+}

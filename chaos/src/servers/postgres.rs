@@ -1,0 +1,99 @@
+//! PostgreSQL 15 of Debian.
+
+use std::fs;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{directory, words};
+use crate::process::{Process, connects, free_port, run};
+
+const BIN: &str = "/usr/lib/postgresql/15/bin";
+const ACCOUNTS: &str =
+    "CREATE ROLE demo LOGIN SUPERUSER PASSWORD 'demo'; CREATE ROLE monitor LOGIN PASSWORD 'monitor'; GRANT pg_monitor TO monitor;";
+
+/// A running PostgreSQL, SCRAM-SHA-256 for every TCP login.
+#[derive(Debug)]
+pub struct Postgres {
+    /// Port on 127.0.0.1.
+    pub port: u16,
+    /// The server process.
+    pub process: Process,
+    argv: Vec<String>,
+    dir: TempDir,
+}
+
+impl Postgres {
+    /// Starts a server; `extra` are further `-c` settings such as `work_mem=8MB`.
+    ///
+    /// # Panics
+    /// When it does not start: PostgreSQL is not installed.
+    #[must_use]
+    pub fn start(extra: &[&str]) -> Self {
+        let dir = directory("postgres");
+        let base = dir.path().display().to_string();
+        let password = format!("{base}/password");
+        fs::write(&password, "postgres\n").expect("the directory is ours");
+        let _chown = run(&["chown", "-R", "postgres:postgres", &base]);
+        let (data, initdb) = (format!("{base}/data"), format!("{BIN}/initdb"));
+        let pwfile = format!("--pwfile={password}");
+        let _init = run(&[
+            "runuser",
+            "-u",
+            "postgres",
+            "--",
+            &initdb,
+            "-D",
+            &data,
+            "--auth-host=scram-sha-256",
+            "--auth-local=trust",
+            &pwfile,
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            "--no-sync",
+        ]);
+        let port = free_port();
+        let mut argv = vec![format!("{BIN}/postgres")];
+        argv.extend(words(&["-D", &data, "-p", &port.to_string()]));
+        let sockets = format!("unix_socket_directories={base}");
+        let settings = ["listen_addresses=127.0.0.1", &sockets, "max_connections=300", "fsync=off", "shared_buffers=64MB"];
+        for setting in settings.iter().chain(extra) {
+            argv.extend(words(&["-c", setting]));
+        }
+        let process = Process::start("postgres", Some("postgres"), &argv, &dir.path().join("log"));
+        let mut server = Self { port, process, argv, dir };
+        server.wait_ready();
+        let _accounts = server.root("postgres", ACCOUNTS);
+        let _demo = server.root("postgres", "CREATE DATABASE demo OWNER demo");
+        let _sbtest = server.root("postgres", "CREATE DATABASE sbtest OWNER demo");
+        server
+    }
+
+    /// `127.0.0.1:port`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Runs statements as superuser through the Unix socket and returns what psql prints (tuples only, unaligned).
+    #[must_use]
+    pub fn root(&self, database: &str, sql: &str) -> String {
+        let (dir, port) = (self.dir.path().display().to_string(), self.port.to_string());
+        run(&["psql", "-X", "-h", &dir, "-p", &port, "-U", "postgres", "-d", database, "-At", "-v", "ON_ERROR_STOP=1", "-c", sql])
+    }
+
+    /// Starts the same server again after it was killed or stopped.
+    pub fn restart(&mut self) {
+        self.process.kill();
+        self.process = Process::start("postgres", Some("postgres"), &self.argv, &self.dir.path().join("log"));
+        self.wait_ready();
+    }
+
+    fn wait_ready(&mut self) {
+        let (address, socket, port) = (self.address(), self.dir.path().display().to_string(), self.port.to_string());
+        let ready = format!("{BIN}/pg_isready");
+        let answers = || std::process::Command::new(&ready).args(["-q", "-h", &socket, "-p", &port]).status().is_ok_and(|s| s.success());
+        self.process.wait_ready(Duration::from_secs(60), || connects(&address) && answers());
+    }
+}
