@@ -81,8 +81,22 @@ impl Postgres {
         let _chown = run(&["chown", "-R", "postgres:postgres", &base]);
         let (data, backup) = (format!("{base}/data"), format!("{BIN}/pg_basebackup"));
         let source = format!("host=127.0.0.1 port={} user=demo password=demo", self.port);
-        let _copied =
-            run(&["runuser", "-u", "postgres", "--", &backup, "-d", &source, "-D", &data, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]);
+        let _copied = run(&[
+            "runuser",
+            "-u",
+            "postgres",
+            "--",
+            &backup,
+            "-d",
+            &source,
+            "-D",
+            &data,
+            "-R",
+            "-X",
+            "stream",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]);
         let port = free_port();
         let mut argv = self.argv.clone();
         for (old, new) in [

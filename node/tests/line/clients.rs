@@ -46,7 +46,8 @@ async fn mysql_async_works(host: &str) {
     let inside: Option<i64> = transaction.query_first("SELECT COUNT(*) FROM by_mysql_async").await.expect("count");
     assert_eq!(inside, Some(3));
     transaction.rollback().await.expect("rollback");
-    let rows: Vec<(i64, String)> = conn.exec("SELECT id, v FROM by_mysql_async WHERE id > ? ORDER BY id", (0,)).await.expect("a prepared select");
+    let rows: Vec<(i64, String)> =
+        conn.exec("SELECT id, v FROM by_mysql_async WHERE id > ? ORDER BY id", (0,)).await.expect("a prepared select");
     assert_eq!(rows, [(1, "one".into()), (2, "two".into())]);
     let error = conn.query_drop("SELECT nothing FROM nowhere").await.expect_err("a failing statement");
     assert!(matches!(&error, mysql_async::Error::Server(e) if e.code == 1146 && e.state == "42S02"), "{error}");
@@ -61,7 +62,20 @@ fn command_line_works(client: &[&str], host: &str) {
          PREPARE p FROM 'SELECT v FROM {table} WHERE id = ?'; SET @id = 1; EXECUTE p USING @id; SELECT nothing FROM nowhere; SELECT 'after'"
     );
     let mut command = Command::new(client[0]);
-    command.args(&client[1..]).args(["--no-defaults", "-h", host, "-P", &MYSQL.to_string(), "-udemo", "-pdemo", "demo", "-N", "--force", "-e", &sql]);
+    command.args(&client[1..]).args([
+        "--no-defaults",
+        "-h",
+        host,
+        "-P",
+        &MYSQL.to_string(),
+        "-udemo",
+        "-pdemo",
+        "demo",
+        "-N",
+        "--force",
+        "-e",
+        &sql,
+    ]);
     let output = command.output().expect("the client runs");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(stdout, "x\nafter\n", "{client:?}: {stderr}");
@@ -111,7 +125,10 @@ fn pgsql_clients_on_postgresql_15() {
 
 async fn tokio_postgres_works(host: &str) {
     let mut client = pgsql(host).await;
-    client.batch_execute("CREATE TABLE by_tokio_postgres (id SERIAL PRIMARY KEY, v TEXT); INSERT INTO by_tokio_postgres (v) VALUES ('one')").await.expect("two statements");
+    client
+        .batch_execute("CREATE TABLE by_tokio_postgres (id SERIAL PRIMARY KEY, v TEXT); INSERT INTO by_tokio_postgres (v) VALUES ('one')")
+        .await
+        .expect("two statements");
     let transaction = client.transaction().await.expect("begin");
     let inserted = transaction.execute("INSERT INTO by_tokio_postgres (v) VALUES ($1)", &[&"two"]).await.expect("a prepared insert");
     assert_eq!(inserted, 1);
@@ -130,7 +147,10 @@ fn psql_works(host: &str) {
     let sql = "CREATE TABLE by_psql (id INT PRIMARY KEY, v TEXT);\nINSERT INTO by_psql VALUES (1, 'x');\nBEGIN;\nUPDATE by_psql SET v = 'y';\nROLLBACK;\n\
                PREPARE p AS SELECT v FROM by_psql WHERE id = $1;\nEXECUTE p(1);\nSELECT nothing FROM nowhere;\nSELECT 'after';\n";
     let mut command = Command::new("sh");
-    command.env("PGPASSWORD", "demo").env("SQL", sql).args(["-c", &format!("printf %s \"$SQL\" | psql -X -h {host} -p {PGSQL} -U demo -d demo -At -q")]);
+    command
+        .env("PGPASSWORD", "demo")
+        .env("SQL", sql)
+        .args(["-c", &format!("printf %s \"$SQL\" | psql -X -h {host} -p {PGSQL} -U demo -d demo -At -q")]);
     let output = command.output().expect("psql runs");
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(stdout, "x\nafter\n", "{stderr}");
@@ -140,7 +160,8 @@ fn psql_works(host: &str) {
 fn pgbench_works(host: &str) {
     let pgbench = |arguments: &[&str]| {
         let base = ["-h", host, "-p", &PGSQL.to_string(), "-U", "demo"];
-        let output = Command::new("/usr/lib/postgresql/15/bin/pgbench").env("PGPASSWORD", "demo").args(base).args(arguments).arg("demo").output();
+        let output =
+            Command::new("/usr/lib/postgresql/15/bin/pgbench").env("PGPASSWORD", "demo").args(base).args(arguments).arg("demo").output();
         let output = output.expect("pgbench runs");
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && !stderr.contains("aborted"), "pgbench {arguments:?}: {stdout}{stderr}");

@@ -43,7 +43,11 @@ async fn a_rule_is_replicated(demo: &Demo) {
         let client = try_pgsql(&demo.host(node), ADMIN_PGSQL, "admin", "admin").await.expect("an admin login over PostgreSQL");
         assert_eq!(pg_one(&client, "SELECT count(*) FROM runtime_mysql_query_rules WHERE rule_id = 777").await, "1");
     }
-    let error = admin(&demo.host(3)).await.query_drop("INSERT INTO mysql_query_rules (rule_id, active) VALUES (778, 5)").await.expect_err("a bad value");
+    let error = admin(&demo.host(3))
+        .await
+        .query_drop("INSERT INTO mysql_query_rules (rule_id, active) VALUES (778, 5)")
+        .await
+        .expect_err("a bad value");
     assert!(error.to_string().contains("ProxySQL Admin Error"), "{error}");
 }
 
@@ -63,9 +67,14 @@ async fn the_writer_is_followed(demo: &Demo) {
         })
         .await;
         let (host, port) = new.rsplit_once(':').expect("host:port");
-        let sql = format!("SELECT hostgroup_id FROM runtime_mysql_servers WHERE hostname = '{host}' AND port = {port} ORDER BY hostgroup_id");
+        let sql =
+            format!("SELECT hostgroup_id FROM runtime_mysql_servers WHERE hostname = '{host}' AND port = {port} ORDER BY hostgroup_id");
         assert_eq!(one(&mut admin(&demo.host(node)).await, &sql).await, "10");
-        assert_eq!(one(&mut admin(&demo.host(node)).await, &sql.replace("runtime_mysql_servers", "mysql_servers")).await, "20", "intent is not changed");
+        assert_eq!(
+            one(&mut admin(&demo.host(node)).await, &sql.replace("runtime_mysql_servers", "mysql_servers")).await,
+            "20",
+            "intent is not changed"
+        );
     }
 }
 

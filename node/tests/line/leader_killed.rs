@@ -43,10 +43,13 @@ fn start_client(host: String, node: usize, number: usize, stop: Arc<AtomicBool>)
 fn clients_of_surviving_nodes_see_no_error_when_nodes_are_killed() {
     let server = MariaDb::start(1, &[]);
     let mut demo = Demo::start(3, &["--mysql", &server.address()]);
-    let _table = server.root("CREATE TABLE demo.accounts (id INT PRIMARY KEY, balance INT NOT NULL); INSERT INTO demo.accounts SELECT seq, 0 FROM seq_1_to_8");
+    let _table = server.root(
+        "CREATE TABLE demo.accounts (id INT PRIMARY KEY, balance INT NOT NULL); INSERT INTO demo.accounts SELECT seq, 0 FROM seq_1_to_8",
+    );
     run(async {
         let stop = Arc::new(AtomicBool::new(false));
-        let clients: Vec<Client> = (1..=8).map(|number| start_client(demo.host(number % 3 + 1), number % 3 + 1, number, stop.clone())).collect();
+        let clients: Vec<Client> =
+            (1..=8).map(|number| start_client(demo.host(number % 3 + 1), number % 3 + 1, number, stop.clone())).collect();
         progress(&clients, &[1, 2, 3]).await;
 
         let first = leader(&demo, &[1, 2, 3]).await.expect("a leader");
@@ -60,7 +63,10 @@ fn clients_of_surviving_nodes_see_no_error_when_nodes_are_killed() {
         .await;
 
         demo.restart(first);
-        eventually("the killed node to be a voter with equal applied index", Duration::from_secs(30), async || caught_up(&demo, first, others[0]).await).await;
+        eventually("the killed node to be a voter with equal applied index", Duration::from_secs(30), async || {
+            caught_up(&demo, first, others[0]).await
+        })
+        .await;
 
         let second = others[0];
         demo.kill(second);
@@ -88,7 +94,10 @@ fn clients_of_surviving_nodes_see_no_error_when_nodes_are_killed() {
 async fn progress(clients: &[Client], nodes: &[usize]) {
     for client in clients.iter().filter(|client| nodes.contains(&client.node)) {
         let from = client.done.load(Ordering::Relaxed);
-        eventually("a client to go on", Duration::from_secs(20), async || client.task.is_finished() || client.done.load(Ordering::Relaxed) > from + 10).await;
+        eventually("a client to go on", Duration::from_secs(20), async || {
+            client.task.is_finished() || client.done.load(Ordering::Relaxed) > from + 10
+        })
+        .await;
         assert!(!client.task.is_finished(), "a client of surviving node {} ended with an error", client.node);
     }
 }

@@ -103,5 +103,7 @@ fn a_pgsql_rule_loaded_on_one_node_is_obeyed_by_all() {
 fn print(protocol: &str, mut live: Vec<f64>) {
     live.sort_by(f64::total_cmp);
     let (p50, p99, max) = (percentile(&live, 0.5), percentile(&live, 0.99), percentile(&live, 1.0));
-    println!("{protocol}: LOAD acknowledged to obeyed on all three nodes, queries included: p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms");
+    println!(
+        "{protocol}: LOAD acknowledged to obeyed on all three nodes, queries included: p50 {p50:.1} ms, p99 {p99:.1} ms, max {max:.1} ms"
+    );
 }

@@ -18,7 +18,7 @@ pub(crate) fn run<F: Future>(test: F) -> F::Output {
 }
 
 /// Polls `test` until it holds.
-pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, limit: Duration, mut test: impl FnMut() -> F) {
+pub(crate) async fn eventually(what: &str, limit: Duration, mut test: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + limit;
     while !test().await {
         assert!(Instant::now() < end, "waited {} s for {what}", limit.as_secs());
@@ -105,7 +105,15 @@ pub(crate) async fn leader(demo: &Demo, nodes: &[usize]) -> Option<usize> {
 pub(crate) async fn fingerprint(host: &str) -> Vec<Vec<String>> {
     let mut conn = admin(host).await;
     let mut all = text(&mut conn, "SELECT DISTINCT module, layer, revision, hash FROM stats_cluster_config ORDER BY module, layer").await;
-    for table in ["mysql_servers", "mysql_users", "mysql_query_rules", "mysql_replication_hostgroups", "pgsql_servers", "pgsql_query_rules", "global_variables"] {
+    for table in [
+        "mysql_servers",
+        "mysql_users",
+        "mysql_query_rules",
+        "mysql_replication_hostgroups",
+        "pgsql_servers",
+        "pgsql_query_rules",
+        "global_variables",
+    ] {
         for layer in ["main", "disk"] {
             all.extend(text(&mut conn, &format!("SELECT * FROM {layer}.{table} ORDER BY 1, 2, 3")).await);
         }
