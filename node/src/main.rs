@@ -1,8 +1,10 @@
 //! The quorumsql binary. `cli` says what can be typed, `wiring` is the table of contents of a running node.
 #![forbid(unsafe_code)]
 
+mod admin;
 mod cli;
 mod config;
+mod sql_server;
 mod telemetry;
 
 use clap::Parser as _;
