@@ -49,10 +49,21 @@ impl Demo {
     /// When it does not become ready.
     #[must_use]
     pub fn start(nodes: usize, args: &[&str]) -> Self {
+        Self::start_with(nodes, args, &[])
+    }
+
+    /// As [`Self::start`], with environment variables such as `("QUORUMSQL_DRAIN__INITIAL_WAIT", "1s")` for every node.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    #[must_use]
+    pub fn start_with(nodes: usize, args: &[&str], environment: &[(&str, &str)]) -> Self {
         let dir = TempDir::with_prefix("quorumsql-demo-").expect("a temporary directory");
         let net = own_net();
         let data = dir.path().join("d").display().to_string();
-        let mut argv = vec![binary().display().to_string(), "demo".into(), "--nodes".into(), nodes.to_string()];
+        let mut argv = vec!["env".to_owned()];
+        argv.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+        argv.extend([binary().display().to_string(), "demo".into(), "--nodes".into(), nodes.to_string()]);
         argv.extend(["--data".into(), data, "--net".into(), net.clone()]);
         argv.extend(args.iter().map(|&a| a.to_owned()));
         let log = dir.path().join("log");
@@ -130,7 +141,8 @@ impl Demo {
 }
 
 /// Whether a process has ended (a zombie has).
-fn gone(pid: u32) -> bool {
+#[must_use]
+pub fn gone(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')))
 }

@@ -25,6 +25,8 @@ fn mysql_9_starts_with_caching_sha2_accounts() {
 fn postgres_starts_and_haproxy_forwards_to_it() {
     let server = Postgres::start(&[]);
     assert_eq!(server.root("demo", "SHOW server_version_num").trim().len(), 6);
+    let standby = server.standby();
+    assert_eq!(standby.root("demo", "SELECT pg_is_in_recovery()").trim(), "t");
     let balancer = HaProxy::start(&[(server.address(), String::new())]);
     assert!(connects(&format!("127.0.0.1:{}", balancer.port)));
 }

@@ -70,6 +70,48 @@ impl Postgres {
         server
     }
 
+    /// Starts a streaming standby of this server (`pg_is_in_recovery()` is true there).
+    ///
+    /// # Panics
+    /// When the base backup fails or it does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let dir = directory("standby");
+        let base = dir.path().display().to_string();
+        let _chown = run(&["chown", "-R", "postgres:postgres", &base]);
+        let (data, backup) = (format!("{base}/data"), format!("{BIN}/pg_basebackup"));
+        let source = format!("host=127.0.0.1 port={} user=demo password=demo", self.port);
+        let _copied = run(&[
+            "runuser",
+            "-u",
+            "postgres",
+            "--",
+            &backup,
+            "-d",
+            &source,
+            "-D",
+            &data,
+            "-R",
+            "-X",
+            "stream",
+            "--checkpoint=fast",
+            "--no-sync",
+        ]);
+        let port = free_port();
+        let mut argv = self.argv.clone();
+        for (old, new) in [
+            (format!("{}/data", self.dir.path().display()), data),
+            (self.port.to_string(), port.to_string()),
+            (format!("unix_socket_directories={}", self.dir.path().display()), format!("unix_socket_directories={base}")),
+        ] {
+            argv.iter_mut().filter(|word| **word == old).for_each(|word| word.clone_from(&new));
+        }
+        let process = Process::start("postgres", Some("postgres"), &argv, &dir.path().join("log"));
+        let mut server = Self { port, process, argv, dir };
+        server.wait_ready();
+        server
+    }
+
     /// `127.0.0.1:port`.
     #[must_use]
     pub fn address(&self) -> String {

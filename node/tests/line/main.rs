@@ -1,0 +1,11 @@
+//! The straight line, shown on real processes: node clusters in front of real databases, real clients, faults by signal.
+//!
+//! One binary, so that it links once. Each test has its own servers and its own net 127.A.B; none waits by sleeping.
+
+mod clients;
+mod demo;
+mod drain;
+mod leader_killed;
+mod lone_node;
+mod replicated_rule;
+mod support;

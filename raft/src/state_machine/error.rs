@@ -1,0 +1,62 @@
+//! Failures that end this node's part in consensus. Logical failures of an entry are results, never these.
+
+use std::io;
+
+/// The state machine cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StorageError {
+    /// SQLite failed.
+    #[error("state.db: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A file operation around snapshots failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// An entry cannot be read; the process must stop (exit 78).
+    #[error("entry {index} needs feature level {needed}, this build knows {known}")]
+    FeatureLevel {
+        /// Its index.
+        index: u64,
+        /// Level it asks for.
+        needed: u32,
+        /// Level of this build.
+        known: u32,
+    },
+    /// An entry does not decode, or names what cannot be; the process must stop (exit 78).
+    #[error("entry {index} is damaged: {reason}")]
+    Damaged {
+        /// Its index.
+        index: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The rows of this node are not those on which the leader computed the entry: divergence.
+    #[error("entry {index} does not fit this node's rows: {reason}")]
+    Diverged {
+        /// Its index.
+        index: u64,
+        /// What differs.
+        reason: String,
+    },
+    /// A snapshot or `state.db` is not what it says it is.
+    #[error("{0}")]
+    Refused(String),
+    /// An earlier error; nothing is applied after it.
+    #[error("state machine stopped after an earlier error")]
+    Stopped,
+}
+
+impl StorageError {
+    pub(crate) fn io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { what, source }
+    }
+
+    /// Whether the process has to exit with 78 because it can't understand the log.
+    pub(crate) fn is_undecodable(&self) -> bool {
+        matches!(self, Self::FeatureLevel { .. } | Self::Damaged { .. })
+    }
+}
