@@ -5,4 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod data_plane;
+pub(crate) mod frontend;
 pub mod rules;
+pub mod stats;
+pub mod worker;
+
+pub use data_plane::{DataPlane, DataPlaneOptions};
+pub use stats::Stats;

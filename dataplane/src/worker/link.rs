@@ -1,0 +1,505 @@
+//! One socket, as the rest of the data plane sees it: whole chunks in, whole chunks out.
+//!
+//! A waiting `recv` owns no buffer: it takes one from the worker's pool inside the poll, reads, and puts it back when
+//! nothing has arrived (one receive per message and no EAGAIN, hot-path.md section 3). Futures borrow the link and are
+//! one to six words big. All of them are cancel-safe but `send`, after whose cancellation the stream is unusable.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::chunk::{Chunk, ChunkPool};
+
+/// One end of a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Endpoint {
+    /// TCP.
+    Ip(SocketAddr),
+    /// Unix socket; the path is empty for an unnamed end.
+    Unix(PathBuf),
+    /// In-memory (tests).
+    Memory,
+}
+
+impl Endpoint {
+    /// The address, if it is TCP; an IPv4 address that is mapped into IPv6 comes back as IPv4.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(address) => Some(address.ip().to_canonical()),
+            Self::Unix(_) | Self::Memory => None,
+        }
+    }
+
+    /// The port, if it is TCP.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Ip(address) => Some(address.port()),
+            Self::Unix(_) | Self::Memory => None,
+        }
+    }
+
+    /// What `client_addr`, `proxy_addr` and messages show: the address without port, or `localhost`.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.ip().map_or_else(|| "localhost".to_owned(), |ip| ip.to_string())
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "{}", path.display()),
+            Self::Memory => f.write_str("memory"),
+        }
+    }
+}
+
+/// A connected socket of this worker.
+pub struct Link {
+    io: Io,
+    chunks: ChunkPool,
+    ends: Box<Ends>,
+    /// Bytes that arrived early and wait for the next `recv`.
+    early: Option<Box<Chunk>>,
+    /// Reads in a row that filled their buffer; two switch to large ones.
+    fills: u8,
+}
+
+struct Ends {
+    peer: Endpoint,
+    local: Endpoint,
+}
+
+/// What carries the bytes. TLS is to be one more variant that wraps one of these.
+enum Io {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Memory(DuplexStream),
+}
+
+/// A link outside a worker, on its way to another one.
+#[derive(Debug)]
+pub struct LinkParcel {
+    socket: ParcelSocket,
+    peer: Endpoint,
+    local: Endpoint,
+}
+
+#[derive(Debug)]
+enum ParcelSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What `Link::check_idle` found on a connection that should be silent.
+#[derive(Debug)]
+pub enum IdleCheck {
+    /// Nothing arrived.
+    Quiet,
+    /// The peer said something.
+    Bytes(Chunk),
+    /// The peer closed, or the socket broke.
+    Closed,
+}
+
+/// What ended `Link::recv_watching`.
+#[derive(Debug)]
+pub enum Watched {
+    /// Bytes of the watching link; empty = its peer closed.
+    Bytes(Chunk),
+    /// The watched link's peer closed, or its socket broke.
+    OtherClosed,
+}
+
+impl Link {
+    /// Wraps a socket that is registered with this worker's runtime.
+    pub fn tcp(socket: TcpStream, chunks: ChunkPool) -> io::Result<Self> {
+        let ends = Ends { peer: Endpoint::Ip(socket.peer_addr()?), local: Endpoint::Ip(socket.local_addr()?) };
+        Ok(Self::new(Io::Tcp(socket), chunks, ends))
+    }
+
+    /// Wraps a Unix socket that is registered with this worker's runtime.
+    pub fn unix(socket: UnixStream, chunks: ChunkPool) -> io::Result<Self> {
+        let name = |address: tokio::net::unix::SocketAddr| Endpoint::Unix(address.as_pathname().map(PathBuf::from).unwrap_or_default());
+        let ends = Ends { peer: name(socket.peer_addr()?), local: name(socket.local_addr()?) };
+        Ok(Self::new(Io::Unix(socket), chunks, ends))
+    }
+
+    /// Two links that are connected in memory, each side taking up to `capacity` bytes in flight.
+    #[must_use]
+    pub fn memory(capacity: usize, chunks: &ChunkPool) -> (Self, Self) {
+        let (one, other) = tokio::io::duplex(capacity);
+        let wrap = |side| Self::new(Io::Memory(side), chunks.clone(), Ends { peer: Endpoint::Memory, local: Endpoint::Memory });
+        (wrap(one), wrap(other))
+    }
+
+    fn new(io: Io, chunks: ChunkPool, ends: Ends) -> Self {
+        Self { io, chunks, ends: Box::new(ends), early: None, fills: 0 }
+    }
+
+    /// The other side's address.
+    #[must_use]
+    pub fn peer_addr(&self) -> &Endpoint {
+        &self.ends.peer
+    }
+
+    /// This side's address.
+    #[must_use]
+    pub fn local_addr(&self) -> &Endpoint {
+        &self.ends.local
+    }
+
+    /// Replaces the addresses by those that a PROXY header tells.
+    pub fn set_endpoints(&mut self, peer: Endpoint, local: Endpoint) {
+        *self.ends = Ends { peer, local };
+    }
+
+    /// The worker's buffers, to build answers in.
+    #[must_use]
+    pub fn chunks(&self) -> &ChunkPool {
+        &self.chunks
+    }
+
+    /// Waits for bytes without owning a buffer; an empty chunk means that the peer closed. Cancel-safe.
+    pub fn recv(&mut self) -> Recv<'_> {
+        Recv { link: self }
+    }
+
+    /// Waits for more bytes and appends them to `chunk`; 0 means that the peer closed. Cancel-safe.
+    /// Grows the chunk if it has no room: cap the length of a message before asking for more of it.
+    pub async fn recv_more(&mut self, chunk: &mut Chunk) -> io::Result<usize> {
+        std::future::poll_fn(|cx| self.poll_recv_more(cx, chunk)).await
+    }
+
+    /// Sends all of `chunk`; its buffer goes back to the pool. One write if the socket takes it.
+    pub fn send(&mut self, chunk: Chunk) -> Send<'_> {
+        Send { link: self, chunk }
+    }
+
+    /// Sends all of `bytes`.
+    pub fn send_bytes<'a>(&'a mut self, bytes: &'a [u8]) -> SendBytes<'a> {
+        SendBytes { link: self, bytes }
+    }
+
+    /// Waits for bytes of this link while watching another one: if `other`'s peer closes first, that ends the wait; if it
+    /// sends early, the bytes (one chunk, then its watch pauses) are kept for its next `recv`. Cancel-safe.
+    pub async fn recv_watching(&mut self, other: &mut Self) -> io::Result<Watched> {
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(result) = self.poll_recv(cx) {
+                return Poll::Ready(result.map(Watched::Bytes));
+            }
+            if other.poll_closed(cx).is_ready() { Poll::Ready(Ok(Watched::OtherClosed)) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Gives bytes back, so that the next `recv` returns them (before any others).
+    pub fn unread(&mut self, chunk: Chunk) {
+        if chunk.is_empty() {
+            return;
+        }
+        self.early = Some(Box::new(match self.early.take() {
+            None => chunk,
+            Some(later) => {
+                let mut joined = chunk;
+                joined.extend_from_slice(&later);
+                joined
+            }
+        }));
+    }
+
+    /// Whether the next `recv` has bytes without asking the socket.
+    #[must_use]
+    pub fn has_early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    /// Looks, without waiting, whether a connection that should be silent has closed or said something.
+    pub fn check_idle(&mut self) -> IdleCheck {
+        let mut cx = Context::from_waker(Waker::noop());
+        match self.poll_recv(&mut cx) {
+            Poll::Pending => IdleCheck::Quiet,
+            Poll::Ready(Ok(chunk)) if !chunk.is_empty() => IdleCheck::Bytes(chunk),
+            Poll::Ready(_) => IdleCheck::Closed,
+        }
+    }
+
+    /// Sends what the socket takes at once and forgets the rest: a good-bye before closing.
+    pub fn send_at_once(&mut self, bytes: &[u8]) {
+        let mut cx = Context::from_waker(Waker::noop());
+        // The connection is given up whatever the result is.
+        let _ = self.poll_write(&mut cx, bytes);
+    }
+
+    /// As `recv`, for hand-written futures.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(Ok(*early));
+        }
+        let mut chunk = if self.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
+        let count = ready!(self.poll_read(cx, &mut chunk))?;
+        // A large buffer that came back half empty was not needed.
+        self.fills = if chunk.spare() == 0 { (self.fills + 1).min(2) } else { self.fills_after(count) };
+        Poll::Ready(Ok(chunk))
+    }
+
+    /// As `recv_more`, for hand-written futures.
+    pub fn poll_recv_more(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
+        if let Some(early) = self.early.take() {
+            chunk.extend_from_slice(&early);
+            return Poll::Ready(Ok(early.len()));
+        }
+        if chunk.spare() == 0 {
+            chunk.reserve(1);
+        }
+        self.poll_read(cx, chunk)
+    }
+
+    /// Writes from the front of `chunk` until it is empty, for hand-written futures.
+    pub fn poll_send(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<()>> {
+        while !chunk.is_empty() {
+            let count = ready!(self.poll_write(cx, chunk))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            chunk.advance(count);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when the peer has closed; bytes that come instead are kept for `recv`, and end the watch until then.
+    pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.early.is_some() {
+            return Poll::Pending;
+        }
+        match self.poll_recv(cx) {
+            Poll::Ready(Ok(chunk)) if !chunk.is_empty() => {
+                self.unread(chunk);
+                Poll::Pending
+            }
+            Poll::Ready(_) => Poll::Ready(()),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes the socket out of this worker's runtime. Fails for in-memory links and while early bytes wait.
+    pub fn into_parcel(self) -> io::Result<LinkParcel> {
+        if self.early.is_some() {
+            return Err(io::Error::other("bytes wait to be received"));
+        }
+        let socket = match self.io {
+            Io::Tcp(socket) => ParcelSocket::Tcp(socket.into_std()?),
+            Io::Unix(socket) => ParcelSocket::Unix(socket.into_std()?),
+            Io::Memory(_) => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(LinkParcel { socket, peer: self.ends.peer, local: self.ends.local })
+    }
+
+    /// Registers a socket of another worker with this one's runtime.
+    pub fn from_parcel(parcel: LinkParcel, chunks: ChunkPool) -> io::Result<Self> {
+        let io = match parcel.socket {
+            ParcelSocket::Tcp(socket) => Io::Tcp(TcpStream::from_std(socket)?),
+            ParcelSocket::Unix(socket) => Io::Unix(UnixStream::from_std(socket)?),
+        };
+        Ok(Self::new(io, chunks, Ends { peer: parcel.peer, local: parcel.local }))
+    }
+
+    fn fills_after(&self, count: usize) -> u8 {
+        if self.fills >= 2 && count > super::chunk::SMALL { 2 } else { 0 }
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
+        let mut target = ReadBuf::new(chunk.spare_mut());
+        ready!(match &mut self.io {
+            Io::Tcp(socket) => Pin::new(socket).poll_read(cx, &mut target),
+            Io::Unix(socket) => Pin::new(socket).poll_read(cx, &mut target),
+            Io::Memory(socket) => Pin::new(socket).poll_read(cx, &mut target),
+        })?;
+        let count = target.filled().len();
+        chunk.filled(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.io {
+            Io::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Io::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Io::Memory(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("peer", &self.ends.peer).field("local", &self.ends.local).finish_non_exhaustive()
+    }
+}
+
+/// Future of [`Link::recv`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Recv<'a> {
+    link: &'a mut Link,
+}
+
+impl Future for Recv<'_> {
+    type Output = io::Result<Chunk>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.link.poll_recv(cx)
+    }
+}
+
+/// Future of [`Link::send`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Send<'a> {
+    link: &'a mut Link,
+    chunk: Chunk,
+}
+
+impl Future for Send<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { link, chunk } = &mut *self;
+        link.poll_send(cx, chunk)
+    }
+}
+
+/// Future of [`Link::send_bytes`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct SendBytes<'a> {
+    link: &'a mut Link,
+    bytes: &'a [u8],
+}
+
+impl Future for SendBytes<'_> {
+    type Output = io::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        while !self.bytes.is_empty() {
+            let bytes = self.bytes;
+            let count = ready!(self.link.poll_write(cx, bytes))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.bytes = &bytes[count..];
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::chunk::{LARGE, SMALL};
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn bytes_of_one_send_come_as_one_chunk_and_the_buffers_return() {
+        run(async {
+            let pool = ChunkPool::new();
+            let (mut a, mut b) = Link::memory(1024, &pool);
+            a.send(pool.copy_of(b"hello")).await.unwrap();
+            let chunk = b.recv().await.unwrap();
+            assert_eq!(&chunk[..], b"hello");
+            b.send(chunk).await.unwrap();
+            assert_eq!(&a.recv().await.unwrap()[..], b"hello");
+            assert_eq!(pool.lent(), 0);
+            drop(a);
+            assert!(b.recv().await.unwrap().is_empty());
+        });
+    }
+
+    #[test]
+    fn a_waiting_receive_owns_no_buffer() {
+        let pool = ChunkPool::new();
+        let (mut a, _b) = Link::memory(1024, &pool);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut wait = a.recv();
+        assert!(Pin::new(&mut wait).poll(&mut cx).is_pending());
+        assert_eq!(pool.lent(), 0);
+        assert!(std::mem::size_of_val(&wait) <= 8);
+        assert!(size_of::<Link>() <= 72, "{}", size_of::<Link>());
+    }
+
+    #[test]
+    fn an_answer_that_fills_two_buffers_gets_large_ones() {
+        run(async {
+            let pool = ChunkPool::new();
+            let (mut a, mut b) = Link::memory(1 << 20, &pool);
+            a.send_bytes(&vec![7; 2 * SMALL + LARGE + 5]).await.unwrap();
+            let mut sizes = Vec::new();
+            for _ in 0..4 {
+                sizes.push(b.recv().await.unwrap().len());
+            }
+            assert_eq!(sizes, [SMALL, SMALL, LARGE, 5]);
+            a.send_bytes(b"x").await.unwrap();
+            assert_eq!(b.recv().await.unwrap().spare(), SMALL - 1);
+        });
+    }
+
+    #[test]
+    fn more_bytes_are_appended_and_given_back_bytes_come_first() {
+        run(async {
+            let pool = ChunkPool::new();
+            let (mut a, mut b) = Link::memory(1024, &pool);
+            a.send_bytes(b"one").await.unwrap();
+            let mut chunk = b.recv().await.unwrap();
+            a.send_bytes(b"two").await.unwrap();
+            assert_eq!(b.recv_more(&mut chunk).await.unwrap(), 3);
+            assert_eq!(&chunk[..], b"onetwo");
+            b.unread(pool.copy_of(b"two"));
+            chunk.truncate(3);
+            b.unread(chunk);
+            assert_eq!(&b.recv().await.unwrap()[..], b"onetwo");
+        });
+    }
+
+    #[test]
+    fn watching_sees_the_other_side_close_and_keeps_its_early_bytes() {
+        run(async {
+            let pool = ChunkPool::new();
+            let (mut client, mut front) = Link::memory(1024, &pool);
+            let (mut server, mut back) = Link::memory(1024, &pool);
+            client.send_bytes(b"early").await.unwrap();
+            server.send_bytes(b"answer").await.unwrap();
+            assert!(matches!(back.recv_watching(&mut front).await.unwrap(), Watched::Bytes(chunk) if &chunk[..] == b"answer"));
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(front.poll_closed(&mut cx).is_pending());
+            assert!(front.has_early());
+            assert_eq!(&front.recv().await.unwrap()[..], b"early");
+            drop(client);
+            assert!(matches!(back.recv_watching(&mut front).await.unwrap(), Watched::OtherClosed));
+        });
+    }
+
+    #[test]
+    fn an_idle_connection_is_checked_without_waiting() {
+        run(async {
+            let pool = ChunkPool::new();
+            let (mut server, mut back) = Link::memory(1024, &pool);
+            assert!(matches!(back.check_idle(), IdleCheck::Quiet));
+            server.send_bytes(b"bye").await.unwrap();
+            assert!(matches!(back.check_idle(), IdleCheck::Bytes(chunk) if &chunk[..] == b"bye"));
+            drop(server);
+            assert!(matches!(back.check_idle(), IdleCheck::Closed));
+            assert!(back.into_parcel().is_err());
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! Workers: one thread per core, each with its own runtime, sessions, buffers, idle server connections and counters.
+//!
+//! This is the only place of the data plane that names the runtime's sockets and timers. Everything here lives on one
+//! thread (`Rc`, `Cell`); what workers share is in [`Shared`] and touched when sessions or connections start and end.
+//!
+//! # How a protocol uses it
+//! ```ignore
+//! // The worker spawns this per client; keep the future small: box the login and the busy exchange.
+//! pub(crate) async fn serve(mut link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
+//!     session.timer.arm(variables.connect_timeout_client);           // one deadline per session, armed anew per wait
+//!     if Box::pin(login(&mut link, &session, &ctx)).await.is_err() { return }
+//!     loop {
+//!         session.timer.arm(ctx.config().mysql.variables.wait_timeout);
+//!         match session.wait(&mut link).await {                       // owns no buffer while it waits
+//!             Wake::Bytes(chunk) if chunk.is_empty() => return,       // client closed
+//!             Wake::Bytes(chunk) => Box::pin(exchange(chunk, &mut link, &session, &ctx)).await,
+//!             Wake::Expired | Wake::Broken(_) => return,
+//!             Wake::Signal(Signal::Drain) => …,                       // 1053 / 57P01, then return
+//!             Wake::Signal(_) => return,
+//!         }
+//!     }
+//! }
+//! // In an exchange:
+//! let config = ctx.config();                   // one atomic load; the statement keeps this snapshot to its end
+//! let chunk = link.recv().await?;              // or link.recv_more(&mut chunk) to complete a message
+//! link.send(chunk).await?;                     // one write; the buffer goes back to the worker
+//! let mut reply = ctx.chunks().take(); reply.extend_from_slice(b"…"); link.send(reply).await?;
+//! backend.recv_watching(&mut client).await?;   // bytes of the server, or notice that the client has gone
+//! ctx.ticker().guard(limit, Box::pin(future)).await  // deadlines that are not per query
+//! ```
+
+mod acceptor;
+pub mod chunk;
+pub mod connect;
+pub mod link;
+mod runtime;
+pub mod session;
+pub mod snapshot;
+pub mod ticker;
+
+use std::any::{Any, TypeId};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Cache};
+
+pub(crate) use acceptor::Acceptor;
+pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
+
+use crate::config::{Protocol, RuntimeConfig, ServerAddress};
+use crate::stats::ProtocolCells;
+use chunk::ChunkPool;
+use link::Link;
+use session::{SessionGuard, Sessions};
+use snapshot::Snapshot;
+use ticker::Ticker;
+
+type ConfigCache = Cache<Arc<ArcSwap<RuntimeConfig>>, Arc<RuntimeConfig>>;
+
+/// Everything that the sessions of one worker share.
+pub struct WorkerContext {
+    shared: Arc<Shared>,
+    seat: Arc<WorkerSeat>,
+    chunks: ChunkPool,
+    ticker: Ticker,
+    sessions: Rc<Sessions>,
+    config: RefCell<ConfigCache>,
+    snapshot: RefCell<Rc<Snapshot>>,
+    extensions: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
+    random: Cell<u64>,
+    drain_told: Cell<bool>,
+}
+
+impl WorkerContext {
+    pub(crate) fn new(shared: Arc<Shared>, seat: Arc<WorkerSeat>) -> Rc<Self> {
+        let ticker = Ticker::new();
+        let sessions = Sessions::new(Arc::clone(&shared.ids), Arc::clone(&seat), ticker.clone());
+        let mut config = Cache::new(Arc::clone(&shared.config));
+        let snapshot = RefCell::new(Rc::new(Snapshot::new(Arc::clone(config.load()), &seat.cells)));
+        Rc::new(Self {
+            chunks: ChunkPool::new(),
+            ticker,
+            sessions,
+            config: RefCell::new(config),
+            snapshot,
+            extensions: RefCell::default(),
+            // A seed of zero would make the generator stand still.
+            random: Cell::new(random_u64() | 1),
+            drain_told: Cell::new(false),
+            shared,
+            seat,
+        })
+    }
+
+    /// The configuration in force, with what this worker derives from it. One atomic load unless it has changed.
+    pub fn config(&self) -> Rc<Snapshot> {
+        let mut cache = self.config.borrow_mut();
+        let newest = cache.load();
+        let mut snapshot = self.snapshot.borrow_mut();
+        if !Arc::ptr_eq(newest, snapshot.config()) {
+            *snapshot = Rc::new(Snapshot::new(Arc::clone(newest), &self.seat.cells));
+        }
+        Rc::clone(&snapshot)
+    }
+
+    /// The worker's buffers.
+    pub fn chunks(&self) -> &ChunkPool {
+        &self.chunks
+    }
+
+    /// The worker's clock and deadlines.
+    pub fn ticker(&self) -> &Ticker {
+        &self.ticker
+    }
+
+    /// This worker's counters of one protocol.
+    pub fn stats(&self, protocol: Protocol) -> &ProtocolCells {
+        self.seat.cells.protocol(protocol)
+    }
+
+    /// This node's slot, the upper byte of connection ids.
+    pub fn slot(&self) -> u8 {
+        self.shared.slot
+    }
+
+    /// Number of this worker, from 0.
+    pub fn index(&self) -> usize {
+        self.seat.index
+    }
+
+    /// What all workers share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Opens a socket to a server with this worker's buffers. Wrap it into `ticker().guard(…)`.
+    pub async fn connect(&self, address: &ServerAddress) -> io::Result<Link> {
+        connect::connect(address, &self.chunks).await
+    }
+
+    /// A worker-wide object of type `T`, made at first use (a pool, caches of a protocol). Look it up once per session.
+    pub fn extension<T: 'static>(self: &Rc<Self>, make: impl FnOnce(&Rc<Self>) -> T) -> Rc<T> {
+        let known = self.extensions.borrow().get(&TypeId::of::<T>()).cloned();
+        if let Some(known) = known.and_then(|any| any.downcast::<T>().ok()) {
+            return known;
+        }
+        let made = Rc::new(make(self));
+        self.extensions.borrow_mut().insert(TypeId::of::<T>(), Rc::clone(&made) as Rc<dyn Any>);
+        made
+    }
+
+    /// A pseudo-random number (xorshift64*), for spreading, not for secrets.
+    pub fn random(&self) -> u64 {
+        let mut x = self.random.get();
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random.set(x);
+        x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Registers a client of this worker.
+    pub(crate) fn open_session(&self, protocol: Protocol, link: &Link) -> SessionGuard {
+        self.sessions.open(protocol, link.peer_addr().clone())
+    }
+
+    pub(crate) fn sessions(&self) -> &Rc<Sessions> {
+        &self.sessions
+    }
+}
+
+impl fmt::Debug for WorkerContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerContext").field("index", &self.seat.index).finish_non_exhaustive()
+    }
+}
+
+/// Random bits of the operating system; a constant if it has none, which costs spreading but no correctness.
+pub(crate) fn random_u64() -> u64 {
+    getrandom::u64().unwrap_or(0x9E37_79B9_7F4A_7C15)
+}

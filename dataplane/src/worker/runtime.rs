@@ -1,0 +1,187 @@
+//! A worker's thread: its runtime, its inbox, and the one ticker that drives its deadlines.
+
+use std::fmt;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::MissedTickBehavior;
+
+use super::WorkerContext;
+use super::acceptor::Accepted;
+use super::link::Link;
+use super::session::{Ids, SessionGuard, Signal};
+use super::ticker::TICK;
+use crate::config::{Protocol, RuntimeConfig};
+use crate::stats::WorkerCells;
+
+/// Accepted clients that may wait for a busy worker before its acceptors wait, too.
+const INBOX: usize = 1024;
+
+/// Starts the task of a client (`tokio::task::spawn_local` of the protocol's `serve`, without a box around it).
+pub(crate) type Serve = fn(Link, SessionGuard, Rc<WorkerContext>);
+
+/// The two protocols' entry points.
+#[derive(Clone, Copy)]
+pub(crate) struct Handlers {
+    pub(crate) mysql: Serve,
+    pub(crate) pgsql: Serve,
+}
+
+/// What all workers share. Nothing in it is written per query.
+pub(crate) struct Shared {
+    pub(crate) slot: u8,
+    pub(crate) config: Arc<ArcSwap<RuntimeConfig>>,
+    pub(crate) ids: Arc<Ids>,
+    pub(crate) seats: Vec<Arc<WorkerSeat>>,
+    pub(crate) draining: AtomicBool,
+    /// Told whenever a session ends.
+    pub(crate) ended: Arc<Notify>,
+    pub(crate) handlers: Handlers,
+}
+
+/// What others know of a worker.
+pub(crate) struct WorkerSeat {
+    pub(crate) index: usize,
+    pub(crate) cells: WorkerCells,
+    pub(crate) inbox: mpsc::Sender<Message>,
+    sessions: AtomicUsize,
+    ended: Arc<Notify>,
+}
+
+/// Work for a worker.
+pub(crate) enum Message {
+    /// A client, counted in the seat's sessions already.
+    Accept(Protocol, Accepted),
+    /// Something to do on the worker's thread.
+    Run(Box<dyn FnOnce(&Rc<WorkerContext>) + Send>),
+    /// End; tasks that are left are dropped.
+    Stop,
+}
+
+impl WorkerSeat {
+    pub(crate) fn new(index: usize, cells: WorkerCells, ended: Arc<Notify>) -> (Arc<Self>, mpsc::Receiver<Message>) {
+        let (inbox, messages) = mpsc::channel(INBOX);
+        (Arc::new(Self { index, cells, inbox, sessions: AtomicUsize::new(0), ended }), messages)
+    }
+
+    /// Sessions of this worker, those on their way to it included.
+    pub(crate) fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn session_comes(&self) {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn session_ended(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.ended.notify_waiters();
+    }
+}
+
+impl Shared {
+    /// Asks another thread's worker to run `work`; dropped without being run if its inbox is full or it has ended.
+    pub(crate) fn run_on(&self, worker: usize, work: impl FnOnce(&Rc<WorkerContext>) + Send + 'static) -> bool {
+        self.seats.get(worker).is_some_and(|seat| seat.inbox.try_send(Message::Run(Box::new(work))).is_ok())
+    }
+
+    fn serve(&self, protocol: Protocol) -> Serve {
+        match protocol {
+            Protocol::Mysql => self.handlers.mysql,
+            Protocol::Pgsql => self.handlers.pgsql,
+        }
+    }
+}
+
+/// Starts the thread of one worker.
+pub(crate) fn start(shared: Arc<Shared>, seat: Arc<WorkerSeat>, messages: mpsc::Receiver<Message>) -> io::Result<JoinHandle<()>> {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all();
+    std::thread::Builder::new().name(format!("worker-{}", seat.index)).spawn(move || {
+        let runtime = match builder.build_local(LocalOptions::default()) {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(worker = seat.index, %error, "worker cannot start");
+                return;
+            }
+        };
+        runtime.block_on(run(WorkerContext::new(shared, seat), messages));
+    })
+}
+
+async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
+    let started = Instant::now();
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            message = messages.recv() => match message {
+                Some(Message::Accept(protocol, socket)) => accept(&ctx, protocol, socket),
+                Some(Message::Run(work)) => {
+                    let ctx = Rc::clone(&ctx);
+                    // In a task, so that a panic ends the work and not the worker.
+                    tokio::task::spawn_local(async move { work(&ctx) });
+                }
+                Some(Message::Stop) | None => return,
+            },
+            _ = ticks.tick() => {
+                let tick = started.elapsed().as_millis() / TICK.as_millis();
+                ctx.on_tick(u64::try_from(tick).unwrap_or(u64::MAX));
+            }
+        }
+    }
+}
+
+fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, socket: Accepted) {
+    let link = match socket {
+        Accepted::Tcp(socket) => TcpStream::from_std(socket).and_then(|socket| Link::tcp(socket, ctx.chunks().clone())),
+        Accepted::Unix(socket) => UnixStream::from_std(socket).and_then(|socket| Link::unix(socket, ctx.chunks().clone())),
+    };
+    match link {
+        Ok(link) => serve(ctx, protocol, link),
+        // The client has gone already.
+        Err(error) => {
+            tracing::debug!(%error, "accepted socket is unusable");
+            ctx.seat.session_ended();
+        }
+    }
+}
+
+/// Starts a session on `link`, which has been counted in the seat's sessions.
+pub(crate) fn serve(ctx: &Rc<WorkerContext>, protocol: Protocol, link: Link) {
+    let session = ctx.open_session(protocol, &link);
+    if ctx.shared.draining.load(Ordering::Relaxed) {
+        session.signal(Signal::Drain);
+    }
+    ctx.shared.serve(protocol)(link, session, Rc::clone(ctx));
+}
+
+impl WorkerContext {
+    /// Once per tick: deadlines, draining.
+    pub(crate) fn on_tick(self: &Rc<Self>, tick: u64) {
+        self.ticker.advance_to(tick);
+        if self.shared.draining.load(Ordering::Relaxed) && !self.drain_told.replace(true) {
+            self.sessions.signal_all(Signal::Drain);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("slot", &self.slot).field("workers", &self.seats.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for WorkerSeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WorkerSeat").field("index", &self.index).field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,339 @@
+//! The sessions of one worker: their ids, what the process list shows, and how they are told to stop.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::ops::Deref;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use super::chunk::Chunk;
+use super::link::{Endpoint, Link};
+use super::runtime::WorkerSeat;
+use super::ticker::{Ticker, Timer};
+use crate::config::{HostgroupId, Protocol, ServerAddress};
+
+/// Bits of an id below the slot.
+const COUNTER_BITS: u32 = 24;
+const COUNTER_MASK: u32 = (1 << COUNTER_BITS) - 1;
+
+/// Hands out connection ids `slot << 24 | counter`, unique among the live sessions of all workers. The counter starts at
+/// random, so that an id kept from before a restart does not hit a new session. Locked when a session starts and ends.
+#[derive(Debug)]
+pub(crate) struct Ids {
+    slot: u8,
+    next: AtomicU32,
+    live: Mutex<HashSet<u32>>,
+}
+
+impl Ids {
+    pub(crate) fn new(slot: u8, start: u32) -> Self {
+        Self { slot, next: AtomicU32::new(start), live: Mutex::default() }
+    }
+
+    fn take(&self) -> u32 {
+        let mut live = self.live.lock();
+        loop {
+            let counter = self.next.fetch_add(1, Ordering::Relaxed) & COUNTER_MASK;
+            let id = u32::from(self.slot) << COUNTER_BITS | counter;
+            // Fewer than 2^24 sessions fit into a process, so that a free id is found.
+            if counter != 0 && live.insert(id) {
+                return id;
+            }
+        }
+    }
+
+    fn put_back(&self, id: u32) {
+        self.live.lock().remove(&id);
+    }
+}
+
+/// What a session is told from outside. `Kill` and `Drain` stay set; `KillQuery` is taken by who sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Signal {
+    /// Close the connection now (`KILL CONNECTION`, `pg_terminate_backend`).
+    Kill,
+    /// Abort the running statement (`KILL QUERY`, CancelRequest).
+    KillQuery,
+    /// The server that the session's connection belongs to is OFFLINE_HARD or gone: abort.
+    ServerGone,
+    /// Close as soon as no transaction is open; finish what runs.
+    Drain,
+}
+
+impl Signal {
+    const BY_URGENCY: [Self; 4] = [Self::Kill, Self::ServerGone, Self::KillQuery, Self::Drain];
+
+    const fn bit(self) -> u8 {
+        match self {
+            Self::Kill => 1,
+            Self::KillQuery => 2,
+            Self::ServerGone => 4,
+            Self::Drain => 8,
+        }
+    }
+}
+
+/// What the process list shows of a session; sessions update it in place.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SessionFacts {
+    /// User name, empty before login.
+    pub user: String,
+    /// Schema or database.
+    pub database: String,
+    /// Hostgroup of the running or last statement.
+    pub hostgroup: Option<HostgroupId>,
+    /// Server whose connection it holds now.
+    pub server: Option<ServerAddress>,
+    /// `Sleep`, `Query`, `Connect` …
+    pub command: &'static str,
+    /// The running statement, as far as its owner keeps it.
+    pub info: String,
+}
+
+/// A line of the process list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcessRow {
+    /// Connection id.
+    pub id: u32,
+    /// Worker.
+    pub worker: usize,
+    /// Protocol.
+    pub protocol: Protocol,
+    /// The client's end.
+    pub client: Endpoint,
+    /// Milliseconds since its activity changed, in ticks of 100.
+    pub time_ms: u64,
+    /// The rest.
+    pub facts: SessionFacts,
+}
+
+/// One session, as its worker sees it.
+pub struct SessionEntry {
+    id: u32,
+    protocol: Protocol,
+    client: Endpoint,
+    signals: Cell<u8>,
+    waker: RefCell<Option<Waker>>,
+    since: Cell<u64>,
+    /// The session's deadline: login, statement or idle, whatever it waits for.
+    pub timer: Timer,
+    /// What the process list shows.
+    pub facts: RefCell<SessionFacts>,
+}
+
+/// All sessions of one worker.
+pub(crate) struct Sessions {
+    ids: Arc<Ids>,
+    seat: Arc<WorkerSeat>,
+    ticker: Ticker,
+    entries: RefCell<HashMap<u32, Rc<SessionEntry>>>,
+}
+
+impl Sessions {
+    pub(crate) fn new(ids: Arc<Ids>, seat: Arc<WorkerSeat>, ticker: Ticker) -> Rc<Self> {
+        Rc::new(Self { ids, seat, ticker, entries: RefCell::default() })
+    }
+
+    /// Registers a client whose arrival its acceptor has counted already.
+    pub(crate) fn open(self: &Rc<Self>, protocol: Protocol, client: Endpoint) -> SessionGuard {
+        let entry = Rc::new(SessionEntry {
+            id: self.ids.take(),
+            protocol,
+            client,
+            signals: Cell::new(0),
+            waker: RefCell::new(None),
+            since: Cell::new(self.ticker.now()),
+            timer: self.ticker.timer(),
+            facts: RefCell::default(),
+        });
+        self.entries.borrow_mut().insert(entry.id, Rc::clone(&entry));
+        let cells = self.seat.cells.protocol(protocol);
+        cells.created.add(1);
+        cells.connected.add(1);
+        SessionGuard { entry, sessions: Rc::clone(self) }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.borrow().len()
+    }
+
+    /// Signals one session; false if it is not here.
+    pub(crate) fn signal(&self, id: u32, signal: Signal) -> bool {
+        let entry = self.entries.borrow().get(&id).cloned();
+        entry.map(|entry| entry.signal(signal)).is_some()
+    }
+
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        let entries: Vec<_> = self.entries.borrow().values().cloned().collect();
+        for entry in entries {
+            entry.signal(signal);
+        }
+    }
+
+    pub(crate) fn process_list(&self, worker: usize) -> Vec<ProcessRow> {
+        let row = |entry: &Rc<SessionEntry>| ProcessRow {
+            id: entry.id,
+            worker,
+            protocol: entry.protocol,
+            client: entry.client.clone(),
+            time_ms: (self.ticker.now() - entry.since.get()) * 100,
+            facts: entry.facts.borrow().clone(),
+        };
+        self.entries.borrow().values().map(row).collect()
+    }
+}
+
+impl SessionEntry {
+    /// Connection id on the wire: `slot << 24 | counter`.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Tells the session something and wakes it. Only from its own worker.
+    pub fn signal(&self, signal: Signal) {
+        self.signals.set(self.signals.get() | signal.bit());
+        let waker = self.waker.borrow().clone();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// The most urgent signal that is set, without waiting. `KillQuery` and `ServerGone` are cleared by this.
+    pub fn take_signal(&self) -> Option<Signal> {
+        let set = self.signals.get();
+        let signal = Signal::BY_URGENCY.into_iter().find(|signal| set & signal.bit() != 0)?;
+        if matches!(signal, Signal::KillQuery | Signal::ServerGone) {
+            self.signals.set(set & !signal.bit());
+        }
+        Some(signal)
+    }
+
+    /// Forgets a `KillQuery` or `ServerGone` that came after its statement had ended; call it when a statement starts.
+    pub fn forget_kill_query(&self) {
+        self.signals.set(self.signals.get() & !(Signal::KillQuery.bit() | Signal::ServerGone.bit()));
+    }
+
+    /// Ready with a signal that is at least as urgent as `KillQuery` (a draining session finishes its statement).
+    pub fn poll_interrupt(&self, cx: &mut Context<'_>) -> Poll<Signal> {
+        if self.signals.get() & !Signal::Drain.bit() != 0
+            && let Some(signal) = self.take_signal()
+        {
+            return Poll::Ready(signal);
+        }
+        self.register(cx);
+        Poll::Pending
+    }
+
+    /// Notes a change of activity for the process list. Costs two stores.
+    pub fn note(&self, command: &'static str, now: u64) {
+        self.facts.borrow_mut().command = command;
+        self.since.set(now);
+    }
+
+    fn register(&self, cx: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        match &mut *waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+    }
+}
+
+impl fmt::Debug for SessionEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionEntry").field("id", &self.id).field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+/// A session's registration; derefs to its entry. Dropping it ends the registration and counts a panic if there is one.
+#[derive(Debug)]
+pub struct SessionGuard {
+    entry: Rc<SessionEntry>,
+    sessions: Rc<Sessions>,
+}
+
+impl SessionGuard {
+    /// Waits for bytes of the client, for `self.timer`, or for a signal. The future is three words and owns nothing: this is
+    /// the wait of an idle session.
+    pub fn wait<'a>(&'a self, link: &'a mut Link) -> Wait<'a> {
+        Wait { entry: &self.entry, link }
+    }
+}
+
+impl Deref for SessionGuard {
+    type Target = SessionEntry;
+
+    fn deref(&self) -> &SessionEntry {
+        &self.entry
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        let cells = &self.sessions.seat.cells;
+        if std::thread::panicking() {
+            cells.panics.add(1);
+            tracing::error!(session.id = self.entry.id, client = %self.entry.client, "session ended by a panic");
+        }
+        cells.protocol(self.entry.protocol).connected.sub(1);
+        self.sessions.entries.borrow_mut().remove(&self.entry.id);
+        self.sessions.ids.put_back(self.entry.id);
+        self.sessions.seat.session_ended();
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// What ended the wait of an idle session.
+#[derive(Debug)]
+pub enum Wake {
+    /// The client sent these bytes; empty = it closed.
+    Bytes(Chunk),
+    /// The session's timer is due.
+    Expired,
+    /// Told from outside.
+    Signal(Signal),
+    /// The socket broke.
+    Broken(io::Error),
+}
+
+/// Future of [`SessionGuard::wait`]. Bytes of the client come before a drain, so that what was sent is still executed.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless awaited"]
+pub struct Wait<'a> {
+    entry: &'a SessionEntry,
+    link: &'a mut Link,
+}
+
+impl Future for Wait<'_> {
+    type Output = Wake;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wake> {
+        let Self { entry, link } = &mut *self;
+        if let Poll::Ready(signal) = entry.poll_interrupt(cx) {
+            return Poll::Ready(Wake::Signal(signal));
+        }
+        match link.poll_recv(cx) {
+            Poll::Ready(Ok(chunk)) => return Poll::Ready(Wake::Bytes(chunk)),
+            Poll::Ready(Err(error)) => return Poll::Ready(Wake::Broken(error)),
+            Poll::Pending => {}
+        }
+        if entry.signals.get() & Signal::Drain.bit() != 0 {
+            return Poll::Ready(Wake::Signal(Signal::Drain));
+        }
+        entry.timer.poll_expired(cx).map(|()| Wake::Expired)
+    }
+}
