@@ -1,1 +1,4 @@
-//! Crate under construction.
+//! Sans-IO codecs of both protocols, lexers and digests: bytes in, typed messages out, and back. No sockets, no clock, no configuration.
+#![forbid(unsafe_code)]
+
+pub mod pgsql;
