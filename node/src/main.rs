@@ -4,6 +4,7 @@
 mod admin;
 mod cli;
 mod config;
+mod runtime;
 mod sql_server;
 mod telemetry;
 

@@ -1,0 +1,173 @@
+//! Committed rows and observations → the configuration of the data plane, and the rows of `runtime_*_servers`. Pure.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use quorumsql_dataplane::config::{
+    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, TlsMode,
+};
+use quorumsql_dataplane::rules::RuleSet;
+use quorumsql_raft::command::{TableRows, Value};
+
+use super::observed::Observed;
+use super::placement::{self, Placed, WriterReads};
+use super::source::{Committed, Side};
+use super::variables;
+
+/// What is in force on this node, as its `runtime_*` tables show it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Effective {
+    /// The committed part.
+    pub(crate) committed: Committed,
+    /// `runtime_mysql_servers`: placed by roles, SHUNNED where pings fail.
+    pub(crate) mysql_servers: TableRowsOrEmpty,
+    /// `runtime_pgsql_servers`.
+    pub(crate) pgsql_servers: TableRowsOrEmpty,
+    /// Pairs with more than one writer, e.g. `mysql hostgroup 10: a:3306, b:3306`.
+    pub(crate) several_writers: Vec<String>,
+}
+
+/// Rows of one table, none before the first build.
+pub(crate) type TableRowsOrEmpty = Option<TableRows>;
+
+/// Compiled rules that can be kept while rows and engine stay the same.
+#[derive(Clone, Default)]
+pub(crate) struct CompiledRules {
+    key: Option<(Arc<Vec<quorumsql_dataplane::rules::RuleRow>>, bool)>,
+    rules: Arc<RuleSet>,
+}
+
+impl CompiledRules {
+    /// The compiled form of `side`'s rules; the previous one if nothing changed.
+    pub(crate) fn refresh(&mut self, side: &Side, regex_backtracking: bool) -> Result<Arc<RuleSet>, String> {
+        let fresh = self.key.as_ref().is_some_and(|(rows, engine)| Arc::ptr_eq(rows, &side.rules) && *engine == regex_backtracking);
+        if !fresh {
+            self.rules = Arc::new(super::compile_rules(side.rules.as_ref().clone(), regex_backtracking)?.0);
+            self.key = Some((side.rules.clone(), regex_backtracking));
+        }
+        Ok(self.rules.clone())
+    }
+}
+
+/// Builds both sides. `compiled` carries rules over from the last build.
+pub(crate) fn build(
+    committed: Committed,
+    index: u64,
+    observed: &Observed,
+    compiled: &mut [CompiledRules; 2],
+) -> Result<(RuntimeConfig, Effective), String> {
+    let [mysql_rules, pgsql_rules] = compiled;
+    let mysql = side(&committed, Protocol::Mysql, observed, mysql_rules)?;
+    let pgsql = side(&committed, Protocol::Pgsql, observed, pgsql_rules)?;
+    let config = RuntimeConfig { index, revision: committed.revision, mysql: Arc::new(mysql.config), pgsql: Arc::new(pgsql.config) };
+    let several_writers = [mysql.several_writers, pgsql.several_writers].concat();
+    let effective = Effective { committed, mysql_servers: Some(mysql.servers), pgsql_servers: Some(pgsql.servers), several_writers };
+    Ok((config, effective))
+}
+
+struct Built {
+    config: ProtocolConfig,
+    servers: TableRows,
+    several_writers: Vec<String>,
+}
+
+fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled: &mut CompiledRules) -> Result<Built, String> {
+    let side = committed.side(protocol);
+    let from = committed.variables.of(protocol);
+    let variables = variables::dataplane(&from, protocol);
+    let writer_reads = if from.flag("monitor_writer_is_also_reader", true) { WriterReads::Yes } else { WriterReads::WhenAlone };
+    let servers = &side.servers;
+    let seen = |host: &str, port: u16| observed.seen(protocol, host, port);
+    // Without the monitor nothing is ever seen; then rows are what counts, as in the reference.
+    let pairs = if from.flag("monitor_enabled", true) { servers.pairs.as_slice() } else { &[] };
+    let placed = placement::place(&servers.rows, pairs, writer_reads, &seen);
+    let several_writers = pairs
+        .iter()
+        .filter_map(|pair| {
+            let writers: Vec<String> =
+                placement::writers(&servers.rows, &placed, pair).map(|row| format!("{}:{}", row.host, row.port)).collect();
+            (writers.len() > 1).then(|| format!("{} hostgroup {}: {}", variables::prefix(protocol), pair.writer.0, writers.join(", ")))
+        })
+        .collect();
+    let rules = compiled.refresh(side, variables.regex_backtracking)?;
+    let config = ProtocolConfig {
+        users: side.users.as_ref().clone(),
+        hostgroups: hostgroups(side, &placed, variables::server_tls(&from)),
+        rules,
+        domains: servers.pairs.iter().map(|pair| Domain { writer: pair.writer, reader: pair.reader }).collect(),
+        variables: Arc::new(variables),
+    };
+    Ok(Built { config, servers: runtime_rows(side, &placed, protocol), several_writers })
+}
+
+fn hostgroups(side: &Side, placed: &[Placed], tls: TlsMode) -> HashMap<HostgroupId, Arc<Hostgroup>> {
+    let mut hostgroups: HashMap<HostgroupId, Hostgroup> = HashMap::new();
+    for one in placed {
+        let row = &side.servers.rows[one.row];
+        let server = Server {
+            hostgroup: one.hostgroup,
+            address: ServerAddress { host: row.host.as_str().into(), port: row.port },
+            status: one.status,
+            weight: row.weight,
+            max_connections: row.max_connections,
+            tls: if row.use_ssl { tls } else { TlsMode::Disable },
+            latency_us: one.latency_us,
+        };
+        hostgroups
+            .entry(one.hostgroup)
+            .or_insert_with(|| Hostgroup { id: one.hostgroup, servers: Vec::new() })
+            .servers
+            .push(Arc::new(server));
+    }
+    hostgroups.into_iter().map(|(id, hostgroup)| (id, Arc::new(hostgroup))).collect()
+}
+
+/// The operator's rows with hostgroup and status as they are now.
+fn runtime_rows(side: &Side, placed: &[Placed], protocol: Protocol) -> TableRows {
+    let columns = side.servers.columns.clone();
+    let at = |name: &str| columns.iter().position(|column| column == name);
+    let (hostgroup_at, status_at) = (at("hostgroup_id"), at("status"));
+    let rows = placed
+        .iter()
+        .map(|one| {
+            let mut values = side.servers.rows[one.row].values.clone();
+            if let Some(value) = hostgroup_at.and_then(|at| values.get_mut(at)) {
+                *value = Value::Integer(one.hostgroup.0.into());
+            }
+            if let Some(value) = status_at.and_then(|at| values.get_mut(at)) {
+                *value = Value::Text(one.status.as_str().into());
+            }
+            values
+        })
+        .collect();
+    TableRows { table: format!("{}_servers", variables::prefix(protocol)), columns, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::placement::Seen;
+    use super::super::source::tests::state;
+    use super::*;
+
+    #[test]
+    fn a_server_moves_when_it_says_so_and_its_row_is_shown_where_it_is() {
+        let committed = Committed::default().refresh(&state(), 1).unwrap();
+        let mut compiled = Default::default();
+        let (config, effective) = build(committed.clone(), 9, &Observed::default(), &mut compiled).unwrap();
+        assert_eq!((config.index, config.revision), (9, 3));
+        assert!(config.mysql.hostgroups.is_empty(), "not asked yet: nowhere");
+        assert!(effective.mysql_servers.unwrap().rows.is_empty());
+
+        let observed = Observed::from_iter([(
+            (Protocol::Mysql, "a".into(), 3306),
+            Seen::Probed { read_only: Some(true), reachable: true, latency_us: 5 },
+        )]);
+        let (config, effective) = build(committed, 9, &observed, &mut compiled).unwrap();
+        let server = &config.mysql.hostgroups[&HostgroupId(20)].servers[0];
+        assert_eq!((server.address.to_string().as_str(), server.latency_us, server.tls), ("a:3306", 5, TlsMode::Disable));
+        let shown = effective.mysql_servers.unwrap();
+        assert_eq!((&shown.rows[0][0], shown.rows[0].last()), (&Value::Integer(20), Some(&Value::Text("first".into()))));
+        assert_eq!(config.mysql.domains, [Domain { writer: HostgroupId(10), reader: HostgroupId(20) }]);
+        assert_eq!(config.mysql.users["demo"].default_hostgroup, HostgroupId(10));
+    }
+}
