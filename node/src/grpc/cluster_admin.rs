@@ -1,0 +1,128 @@
+//! `quorumsql.admin.v1.ClusterAdmin`.
+
+use std::time::Duration;
+
+use quorumsql_proto::admin::cluster_admin_server::ClusterAdmin;
+use quorumsql_proto::admin::create_join_token_request::Role;
+use quorumsql_proto::admin::{CreateJoinTokenRequest, CreateJoinTokenResponse, Member, Quorum, StatusRequest, StatusResponse};
+use quorumsql_raft::command::{Channel, Origin, Rejection};
+use quorumsql_raft::{ClusterStatus, Consensus};
+use tonic::{Code, Request, Response, Status};
+
+use super::credentials::Credentials;
+use crate::modules;
+
+/// Longest life of a join token.
+const MAX_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
+pub(super) struct ClusterAdminService {
+    consensus: Consensus,
+    credentials: Credentials,
+}
+
+impl ClusterAdminService {
+    pub(super) fn new(consensus: Consensus, credentials: Credentials) -> Self {
+        Self { consensus, credentials }
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterAdmin for ClusterAdminService {
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        let status = self.consensus.status();
+        let consensus = self.consensus.clone();
+        let modules = tokio::task::spawn_blocking(move || modules::read(&consensus.reader()?))
+            .await
+            .map_err(|error| Status::internal(error.to_string()))?
+            .map_err(|error| Status::unavailable(format!("cannot read the module table: {error}")))?;
+        let mut response = status_response(status, self.consensus.watch().borrow().revision);
+        response.modules = modules.into_iter().map(|module| quorumsql_proto::admin::Module { module: module.name, revision: module.revision, hash: module.hash }).collect();
+        Ok(Response::new(response))
+    }
+
+    async fn create_join_token(&self, request: Request<CreateJoinTokenRequest>) -> Result<Response<CreateJoinTokenResponse>, Status> {
+        let actor = self.credentials.check(&request)?;
+        let client_addr = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();
+        let request = request.into_inner();
+        let voter = match request.role() {
+            Role::Voter => true,
+            Role::Learner => false,
+            Role::Unspecified => return Err(Status::invalid_argument("role must be ROLE_VOTER or ROLE_LEARNER")),
+        };
+        let ttl = if request.ttl_seconds == 0 { Duration::from_secs(3600) } else { Duration::from_secs(request.ttl_seconds.into()) };
+        if ttl > MAX_TTL {
+            return Err(Status::invalid_argument("ttl_seconds must be at most 2592000 (30 days)"));
+        }
+        let origin = Origin { actor, channel: Channel::Grpc, node: self.consensus.identity().node_id, client_addr };
+        let token = self.consensus.create_join_token(voter, ttl, origin).await.map_err(|rejection| refused(&rejection))?;
+        Ok(Response::new(CreateJoinTokenResponse { token }))
+    }
+}
+
+/// raft-and-storage.md 4.7, column gRPC.
+fn refused(rejection: &Rejection) -> Status {
+    let code = match (rejection.mysql_code, rejection.pgsql_state.as_str()) {
+        (1290, _) => Code::Unavailable,
+        (1213, _) => Code::Aborted,
+        (1153 | 1205, _) => Code::ResourceExhausted,
+        (_, "08007") => Code::DeadlineExceeded,
+        _ => Code::FailedPrecondition,
+    };
+    Status::new(code, rejection.message.clone())
+}
+
+fn status_response(status: ClusterStatus, revision: u64) -> StatusResponse {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    StatusResponse {
+        cluster_id: status.cluster_id,
+        node_id: status.node_id,
+        slot: status.slot.into(),
+        name: status.name,
+        term: status.term,
+        leader_id: status.leader_id.unwrap_or(0),
+        applied_index: status.applied_index,
+        revision,
+        members: status
+            .members
+            .into_iter()
+            .map(|member| Member {
+                node_id: member.node_id,
+                slot: member.slot.into(),
+                name: member.name,
+                role: member.role.into(),
+                voter: member.voter,
+                raft_addr: member.raft_addr,
+                term: member.term,
+                applied_index: member.applied_index,
+                lag_entries: member.lag_entries,
+                contact_ms: member.contact_ms,
+                build: member.build,
+            })
+            .collect(),
+        quorum: Some(Quorum { voters: count(status.voters), needed: count(status.voters / 2 + 1), reachable: count(status.voters_reachable) }),
+        modules: Vec::new(),
+        read_only_reason: status.read_only_reason.unwrap_or_default(),
+        consensus_stopped: status.consensus_stopped.unwrap_or_default(),
+        leader_contact_ms: status.leader_contact_ms.unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_keep_their_text_and_get_their_code() {
+        for (mysql_code, pgsql_state, code) in [
+            (1290, "25006", Code::Unavailable),
+            (1213, "40001", Code::Aborted),
+            (1205, "53000", Code::ResourceExhausted),
+            (1105, "08007", Code::DeadlineExceeded),
+            (1045, "28000", Code::FailedPrecondition),
+        ] {
+            let rejection = Rejection { mysql_code, mysql_state: String::new(), pgsql_state: pgsql_state.into(), message: "why".into() };
+            let status = refused(&rejection);
+            assert_eq!((status.code(), status.message()), (code, "why"));
+        }
+    }
+}
