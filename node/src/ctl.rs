@@ -70,7 +70,9 @@ async fn connect(args: &GrpcArgs) -> anyhow::Result<Channel> {
 
 fn authorization(args: &GrpcArgs) -> anyhow::Result<MetadataValue<tonic::metadata::Ascii>> {
     let password = match &args.password_file {
-        Some(file) => fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?.trim_end_matches(['\r', '\n']).to_owned(),
+        Some(file) => {
+            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?.trim_end_matches(['\r', '\n']).to_owned()
+        }
         None => std::env::var("QUORUMSQL_ADMIN_PASSWORD").unwrap_or_else(|_| "admin".into()),
     };
     Ok(format!("Basic {}", STANDARD.encode(format!("{}:{password}", args.user))).parse()?)
@@ -141,7 +143,15 @@ mod tests {
 
     #[test]
     fn the_status_is_readable() {
-        let member = |node_id, name: &str, role: &str, contact_ms| Member { node_id, slot: 1, name: name.into(), role: role.into(), voter: true, contact_ms, ..Member::default() };
+        let member = |node_id, name: &str, role: &str, contact_ms| Member {
+            node_id,
+            slot: 1,
+            name: name.into(),
+            role: role.into(),
+            voter: true,
+            contact_ms,
+            ..Member::default()
+        };
         let status = StatusResponse {
             cluster_id: "c".into(),
             node_id: 1,
@@ -154,7 +164,13 @@ mod tests {
             ..StatusResponse::default()
         };
         let text = table(&status);
-        for expected in ["leader     node2 (id 9), term 3\n", "quorum     2 of 2 voters reachable, 2 needed\n", "read-only  configuration is", "self", "12 ms"] {
+        for expected in [
+            "leader     node2 (id 9), term 3\n",
+            "quorum     2 of 2 voters reachable, 2 needed\n",
+            "read-only  configuration is",
+            "self",
+            "12 ms",
+        ] {
             assert!(text.contains(expected), "{expected:?} in {text}");
         }
     }

@@ -1,7 +1,8 @@
 //! What this process is doing with its life: starting, serving, draining. Read by health checks, metrics and gRPC.
 
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The stages, in order.
@@ -24,12 +25,19 @@ pub(crate) struct Lifecycle {
     started: Instant,
     started_at: SystemTime,
     shutdown: watch::Sender<u32>,
+    longest_wait: Mutex<Option<Duration>>,
 }
 
 impl Lifecycle {
     /// At the start of the process.
     pub(crate) fn new() -> Self {
-        Self { stage: watch::Sender::new(Stage::Starting), started: Instant::now(), started_at: SystemTime::now(), shutdown: watch::Sender::new(0) }
+        Self {
+            stage: watch::Sender::new(Stage::Starting),
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            shutdown: watch::Sender::new(0),
+            longest_wait: Mutex::default(),
+        }
     }
 
     /// Where it is.
@@ -56,6 +64,16 @@ impl Lifecycle {
     /// Asks for an orderly end, as SIGTERM does; asking again hurries it.
     pub(crate) fn request_shutdown(&self) {
         self.shutdown.send_modify(|count| *count += 1);
+    }
+
+    /// No wait of the drain is to be longer than `most`.
+    pub(crate) fn cut_waits(&self, most: Duration) {
+        *self.longest_wait.lock() = Some(most);
+    }
+
+    /// What [`Self::cut_waits`] said.
+    pub(crate) fn longest_wait(&self) -> Option<Duration> {
+        *self.longest_wait.lock()
     }
 
     /// Follows the number of requests to stop.

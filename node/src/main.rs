@@ -4,13 +4,24 @@
 mod admin;
 mod cli;
 mod config;
+mod ctl;
+mod grpc;
+mod http;
+mod interfaces;
+mod lifecycle;
+mod local;
+mod modules;
+mod process;
 mod runtime;
+mod shutdown;
 mod sql_server;
 mod telemetry;
+mod wiring;
 
 use clap::Parser as _;
+use quorumsql_raft::membership;
 
-use crate::cli::{Cli, Command, ConfigArgs};
+use crate::cli::{Cli, Command, ConfigArgs, JoinArgs, RunArgs, TokenVerb};
 use crate::config::NodeConfig;
 
 #[global_allocator]
@@ -18,13 +29,49 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
+        Command::Run(args) => run(&args),
+        Command::Demo(args) => anyhow::bail!("not in this build: demo of {} nodes", args.nodes),
+        Command::Init(args) => process::control_runtime()?.block_on(init(&args)),
+        Command::Join(args) => process::control_runtime()?.block_on(join(&args)),
+        Command::Token(args) => match args.verb {
+            TokenVerb::Create(args) => {
+                println!("{}", process::control_runtime()?.block_on(ctl::create_token(&args))?);
+                Ok(())
+            }
+        },
+        Command::Ctl(args) => process::control_runtime()?.block_on(ctl::ctl(&args)),
         Command::CheckConfig(args) => check_config(&args),
         Command::Version => {
             println!("quorumsql {}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-        other => anyhow::bail!("not available in this build: {other:?}"),
     }
+}
+
+fn run(args: &RunArgs) -> anyhow::Result<()> {
+    let config = NodeConfig::load(args.config.config.as_deref())?;
+    if args.stop_with_parent {
+        process::stop_with_parent()?;
+    }
+    process::raise_descriptor_limit();
+    let _pid_file = args.pid_file.as_deref().map(process::PidFile::write).transpose()?;
+    process::control_runtime()?.block_on(wiring::run(config))
+}
+
+async fn init(args: &ConfigArgs) -> anyhow::Result<()> {
+    let config = NodeConfig::load(args.config.as_deref())?;
+    let report = membership::init(&wiring::raft_options(&config), Vec::new()).await?;
+    eprintln!("cluster {} made, this is node {} (slot {}); start it with `quorumsql run`", report.cluster_id, report.node_id, report.slot);
+    eprintln!("a token with which the second node can join as a voter:");
+    println!("{}", report.first_token);
+    Ok(())
+}
+
+async fn join(args: &JoinArgs) -> anyhow::Result<()> {
+    let config = NodeConfig::load(args.config.config.as_deref())?;
+    let report = membership::join(&wiring::raft_options(&config), &args.token, &args.peer).await?;
+    println!("node {} (slot {}) of cluster {}; start it with `quorumsql run`", report.node_id, report.slot, report.cluster_id);
+    Ok(())
 }
 
 fn check_config(args: &ConfigArgs) -> anyhow::Result<()> {

@@ -71,8 +71,8 @@ impl Telemetry {
     }
 
     /// Sends what the exporter still holds; waits at most two seconds.
-    pub(crate) fn finish(self) {
-        if let Some(spans) = self.spans
+    pub(crate) fn finish(&self) {
+        if let Some(spans) = &self.spans
             && let Err(error) = spans.shutdown_with_timeout(Duration::from_secs(2))
         {
             tracing::warn!(%error, "spans may be lost");

@@ -36,7 +36,10 @@ impl ClusterAdmin for ClusterAdminService {
             .map_err(|error| Status::internal(error.to_string()))?
             .map_err(|error| Status::unavailable(format!("cannot read the module table: {error}")))?;
         let mut response = status_response(status, self.consensus.watch().borrow().revision);
-        response.modules = modules.into_iter().map(|module| quorumsql_proto::admin::Module { module: module.name, revision: module.revision, hash: module.hash }).collect();
+        response.modules = modules
+            .into_iter()
+            .map(|module| quorumsql_proto::admin::Module { module: module.name, revision: module.revision, hash: module.hash })
+            .collect();
         Ok(Response::new(response))
     }
 
@@ -99,7 +102,11 @@ fn status_response(status: ClusterStatus, revision: u64) -> StatusResponse {
                 build: member.build,
             })
             .collect(),
-        quorum: Some(Quorum { voters: count(status.voters), needed: count(status.voters / 2 + 1), reachable: count(status.voters_reachable) }),
+        quorum: Some(Quorum {
+            voters: count(status.voters),
+            needed: count(status.voters / 2 + 1),
+            reachable: count(status.voters_reachable),
+        }),
         modules: Vec::new(),
         read_only_reason: status.read_only_reason.unwrap_or_default(),
         consensus_stopped: status.consensus_stopped.unwrap_or_default(),

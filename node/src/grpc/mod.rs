@@ -39,7 +39,12 @@ pub(crate) enum Protection {
 }
 
 /// Serves until the future is dropped.
-pub(crate) async fn serve(listener: TcpListener, protection: Protection, consensus: Consensus, credentials: Credentials) -> anyhow::Result<()> {
+pub(crate) async fn serve(
+    listener: TcpListener,
+    protection: Protection,
+    consensus: Consensus,
+    credentials: Credentials,
+) -> anyhow::Result<()> {
     let mut server = Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(20)))

@@ -4,7 +4,9 @@ use quorumsql_proto::admin::DESCRIPTOR_SET;
 use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 
 fn builder() -> Builder<'static> {
-    Builder::configure().register_encoded_file_descriptor_set(DESCRIPTOR_SET).register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
 }
 
 /// `grpc.reflection.v1`

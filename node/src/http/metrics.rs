@@ -46,8 +46,18 @@ fn raft(out: &mut Exposition, status: &ClusterStatus) {
     out.single("quorumsql_raft_term", Kind::Gauge, "Current term", status.term);
     out.single("quorumsql_raft_applied_index", Kind::Gauge, "Index of the last applied entry", status.applied_index);
     out.single("quorumsql_raft_leader_id", Kind::Gauge, "Node id of the leader; 0 = none known", status.leader_id.unwrap_or(0));
-    out.single("quorumsql_raft_has_quorum", Kind::Gauge, "1 while configuration can be written", u8::from(status.read_only_reason.is_none()));
-    out.single("quorumsql_raft_stopped", Kind::Gauge, "1 when this node takes no part in consensus any more", u8::from(status.consensus_stopped.is_some()));
+    out.single(
+        "quorumsql_raft_has_quorum",
+        Kind::Gauge,
+        "1 while configuration can be written",
+        u8::from(status.read_only_reason.is_none()),
+    );
+    out.single(
+        "quorumsql_raft_stopped",
+        Kind::Gauge,
+        "1 when this node takes no part in consensus any more",
+        u8::from(status.consensus_stopped.is_some()),
+    );
     out.single("quorumsql_raft_voters", Kind::Gauge, "Voters in the membership", status.voters);
     out.single("quorumsql_raft_voters_reachable", Kind::Gauge, "Voters that answer, this node included", status.voters_reachable);
     if let Some(millis) = status.leader_contact_ms {
@@ -70,7 +80,11 @@ fn sessions(out: &mut Exposition, stats: &Stats) {
         total.sample(&[("protocol", protocol), ("status", "created")], sessions.created);
         total.sample(&[("protocol", protocol), ("status", "aborted")], sessions.aborted);
     }
-    let mut queries = out.family("quorumsql_queries_total", Kind::Counter, "Statements: received, forwarded to a server, changed by the routing guard, left without a server");
+    let mut queries = out.family(
+        "quorumsql_queries_total",
+        Kind::Counter,
+        "Statements: received, forwarded to a server, changed by the routing guard, left without a server",
+    );
     for (protocol, sessions) in protocols {
         for (outcome, count) in [
             ("received", sessions.queries),
@@ -143,7 +157,8 @@ fn rules(out: &mut Exposition, stats: &Stats) {
             hits.sample(&[("protocol", protocol), ("rule_id", &rule.rule_id.0.to_string())], rule.hits);
         }
     }
-    let mut guarded = out.family("quorumsql_rule_guarded_total", Kind::Counter, "Statements of a rule that the routing guard sent elsewhere or refused");
+    let mut guarded =
+        out.family("quorumsql_rule_guarded_total", Kind::Counter, "Statements of a rule that the routing guard sent elsewhere or refused");
     for (protocol, rules) in protocols {
         for rule in rules.iter().take(MAX_RULES) {
             guarded.sample(&[("protocol", protocol), ("rule_id", &rule.rule_id.0.to_string())], rule.guarded);

@@ -17,6 +17,8 @@ use super::variables;
 /// What is in force on this node, as its `runtime_*` tables show it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effective {
+    /// Log index of the last entry that is part of it; 0 = none.
+    pub(crate) index: u64,
     /// The committed part.
     pub(crate) committed: Committed,
     /// `runtime_mysql_servers`: placed by roles, SHUNNED where pings fail.
@@ -25,6 +27,8 @@ pub(crate) struct Effective {
     pub(crate) pgsql_servers: TableRowsOrEmpty,
     /// Pairs with more than one writer, e.g. `mysql hostgroup 10: a:3306, b:3306`.
     pub(crate) several_writers: Vec<String>,
+    /// A server of a pair that has neither answered nor timed out yet.
+    pub(crate) unprobed: Option<String>,
 }
 
 /// Rows of one table, none before the first build.
@@ -52,16 +56,27 @@ impl CompiledRules {
 /// Builds both sides. `compiled` carries rules over from the last build.
 pub(crate) fn build(
     committed: Committed,
-    index: u64,
     observed: &Observed,
     compiled: &mut [CompiledRules; 2],
 ) -> Result<(RuntimeConfig, Effective), String> {
     let [mysql_rules, pgsql_rules] = compiled;
     let mysql = side(&committed, Protocol::Mysql, observed, mysql_rules)?;
     let pgsql = side(&committed, Protocol::Pgsql, observed, pgsql_rules)?;
-    let config = RuntimeConfig { index, revision: committed.revision, mysql: Arc::new(mysql.config), pgsql: Arc::new(pgsql.config) };
+    let config = RuntimeConfig {
+        index: committed.index,
+        revision: committed.revision,
+        mysql: Arc::new(mysql.config),
+        pgsql: Arc::new(pgsql.config),
+    };
     let several_writers = [mysql.several_writers, pgsql.several_writers].concat();
-    let effective = Effective { committed, mysql_servers: Some(mysql.servers), pgsql_servers: Some(pgsql.servers), several_writers };
+    let effective = Effective {
+        index: committed.index,
+        committed,
+        mysql_servers: Some(mysql.servers),
+        pgsql_servers: Some(pgsql.servers),
+        several_writers,
+        unprobed: mysql.unprobed.or(pgsql.unprobed),
+    };
     Ok((config, effective))
 }
 
@@ -69,6 +84,7 @@ struct Built {
     config: ProtocolConfig,
     servers: TableRows,
     several_writers: Vec<String>,
+    unprobed: Option<String>,
 }
 
 fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled: &mut CompiledRules) -> Result<Built, String> {
@@ -89,6 +105,8 @@ fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled
             (writers.len() > 1).then(|| format!("{} hostgroup {}: {}", variables::prefix(protocol), pair.writer.0, writers.join(", ")))
         })
         .collect();
+    let unprobed = placement::unprobed(&servers.rows, pairs, &seen)
+        .map(|row| format!("{} {}:{} has not been probed", variables::prefix(protocol), row.host, row.port));
     let rules = compiled.refresh(side, variables.regex_backtracking)?;
     let config = ProtocolConfig {
         users: side.users.as_ref().clone(),
@@ -97,7 +115,7 @@ fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled
         domains: servers.pairs.iter().map(|pair| Domain { writer: pair.writer, reader: pair.reader }).collect(),
         variables: Arc::new(variables),
     };
-    Ok(Built { config, servers: runtime_rows(side, &placed, protocol), several_writers })
+    Ok(Built { config, servers: runtime_rows(side, &placed, protocol), several_writers, unprobed })
 }
 
 fn hostgroups(side: &Side, placed: &[Placed], tls: TlsMode) -> HashMap<HostgroupId, Arc<Hostgroup>> {
@@ -153,16 +171,17 @@ mod tests {
     fn a_server_moves_when_it_says_so_and_its_row_is_shown_where_it_is() {
         let committed = Committed::default().refresh(&state(), 1).unwrap();
         let mut compiled = Default::default();
-        let (config, effective) = build(committed.clone(), 9, &Observed::default(), &mut compiled).unwrap();
-        assert_eq!((config.index, config.revision), (9, 3));
+        let (config, effective) = build(committed.clone(), &Observed::default(), &mut compiled).unwrap();
+        assert_eq!((config.index, config.revision), (30, 3));
         assert!(config.mysql.hostgroups.is_empty(), "not asked yet: nowhere");
         assert!(effective.mysql_servers.unwrap().rows.is_empty());
+        assert_eq!(effective.unprobed.as_deref(), Some("mysql a:3306 has not been probed"));
 
         let observed = Observed::from_iter([(
             (Protocol::Mysql, "a".into(), 3306),
             Seen::Probed { read_only: Some(true), reachable: true, latency_us: 5 },
         )]);
-        let (config, effective) = build(committed, 9, &observed, &mut compiled).unwrap();
+        let (config, effective) = build(committed, &observed, &mut compiled).unwrap();
         let server = &config.mysql.hostgroups[&HostgroupId(20)].servers[0];
         assert_eq!((server.address.to_string().as_str(), server.latency_us, server.tls), ("a:3306", 5, TlsMode::Disable));
         let shown = effective.mysql_servers.unwrap();

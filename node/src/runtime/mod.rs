@@ -16,7 +16,128 @@ mod source;
 mod validate;
 mod variables;
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use quorumsql_dataplane::DataPlane;
+use quorumsql_dataplane::config::RuntimeConfig;
 use quorumsql_dataplane::rules::{RuleRow, RuleSet};
+use quorumsql_raft::Consensus;
+use tokio::sync::watch;
+
+use self::build::CompiledRules;
+pub(crate) use self::build::Effective;
+pub(crate) use self::observed::Observed;
+pub(crate) use self::placement::Seen;
+pub(crate) use self::rows::{CheckType, Pair, ServerRow};
+pub(crate) use self::validate::RowValidator;
+pub(crate) use self::variables::VariableMap;
+
+/// Observations that differ in nothing but ping times are put in force at most this often.
+const LATENCY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The configuration in force and how it came about.
+pub(crate) struct Runtime {
+    consensus: Consensus,
+    effective: ArcSwap<Effective>,
+    /// Fires with every new `Effective`: the monitor's targets follow it.
+    changes: watch::Sender<Arc<Effective>>,
+    builder: Mutex<Builder>,
+}
+
+/// What one build leaves for the next.
+#[derive(Default)]
+struct Builder {
+    compiled: [CompiledRules; 2],
+    several_writers: Vec<String>,
+}
+
+impl Runtime {
+    /// Builds the configuration with which the data plane starts: the committed one, or nothing (index 0) where there is
+    /// none yet or it cannot be read.
+    pub(crate) fn start(consensus: Consensus, observed: &Observed) -> (Arc<Self>, Arc<RuntimeConfig>) {
+        let runtime =
+            Arc::new(Self { consensus, effective: ArcSwap::default(), changes: watch::Sender::default(), builder: Mutex::default() });
+        let config = runtime.rebuild(observed).unwrap_or_else(|error| {
+            tracing::error!(error, "starting without a configuration");
+            RuntimeConfig { index: 0, revision: 0, mysql: Arc::default(), pgsql: Arc::default() }
+        });
+        (runtime, Arc::new(config))
+    }
+
+    /// Keeps `dataplane` on the committed configuration for as long as it is polled.
+    pub(crate) async fn follow(&self, dataplane: &DataPlane, mut observed: watch::Receiver<Observed>) {
+        let mut applied = self.consensus.watch();
+        let mut last_seen = Observed::default();
+        let mut built_at = Instant::now();
+        let mut live = dataplane.config().index;
+        self.consensus.runtime_live(live);
+        loop {
+            let index = applied.borrow_and_update().runtime_index;
+            let seen = observed.borrow_and_update().clone();
+            let only_latency = seen.same_but_for_latency(&last_seen);
+            if index > live || !only_latency || (seen != last_seen && built_at.elapsed() >= LATENCY_INTERVAL) {
+                match tokio::task::block_in_place(|| self.rebuild(&seen)) {
+                    Ok(config) => {
+                        live = config.index.max(live);
+                        dataplane.swap(Arc::new(config));
+                        self.consensus.runtime_live(live);
+                    }
+                    // Not live: LOAD says so to its client after its deadline.
+                    Err(error) => {
+                        tracing::error!(error, index, "the committed configuration cannot be put in force; the previous one stays")
+                    }
+                }
+                last_seen = seen;
+                built_at = Instant::now();
+            }
+            tokio::select! {
+                changed = applied.changed() => if changed.is_err() { return },
+                changed = observed.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
+    /// What is in force on this node.
+    pub(crate) fn effective(&self) -> Arc<Effective> {
+        self.effective.load_full()
+    }
+
+    /// Follows what is in force.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<Effective>> {
+        self.changes.subscribe()
+    }
+
+    /// Why this node should not get traffic yet; `None` = it should.
+    pub(crate) fn unready(&self) -> Option<String> {
+        let effective = self.effective.load();
+        if effective.index == 0 {
+            return Some("no configuration has been applied".into());
+        }
+        effective.unprobed.clone()
+    }
+
+    fn rebuild(&self, observed: &Observed) -> Result<RuntimeConfig, String> {
+        let mut builder = self.builder.lock();
+        // Opened anew: an installed snapshot replaces the file.
+        let connection = self.consensus.reader().map_err(|error| error.to_string())?;
+        let before = self.effective.load();
+        let committed = before.committed.refresh(&connection, self.consensus.identity().node_id).map_err(|error| error.to_string())?;
+        let (config, effective) = build::build(committed, observed, &mut builder.compiled)?;
+        if effective.several_writers != builder.several_writers {
+            for writers in &effective.several_writers {
+                tracing::error!(writers, "more than one server of a pair accepts writes");
+            }
+            builder.several_writers.clone_from(&effective.several_writers);
+        }
+        let effective = Arc::new(effective);
+        self.effective.store(effective.clone());
+        self.changes.send_replace(effective);
+        Ok(config)
+    }
+}
 
 fn compile_rules(rows: Vec<RuleRow>, regex_backtracking: bool) -> Result<(RuleSet, Vec<String>), String> {
     let _ = (rows, regex_backtracking);

@@ -72,6 +72,12 @@ pub(crate) fn writers<'a>(rows: &'a [ServerRow], placed: &'a [Placed], pair: &'a
     placed.iter().filter(|one| one.hostgroup == pair.writer && one.status == ServerStatus::Online).map(|one| &rows[one.row])
 }
 
+/// A server of a pair that nothing is known of yet.
+pub(crate) fn unprobed<'a>(rows: &'a [ServerRow], pairs: &[Pair], seen: &dyn Fn(&str, u16) -> Seen) -> Option<&'a ServerRow> {
+    let paired = |row: &&ServerRow| pairs.iter().any(|pair| row.hostgroup == pair.writer || row.hostgroup == pair.reader);
+    rows.iter().filter(paired).find(|row| !is_offline(row) && seen(&row.host, row.port) == Seen::Nothing)
+}
+
 fn is_offline(row: &ServerRow) -> bool {
     matches!(row.status, ServerStatus::OfflineSoft | ServerStatus::OfflineHard)
 }

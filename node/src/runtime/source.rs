@@ -43,6 +43,8 @@ pub(crate) struct Servers {
 /// Everything that RUNTIME says, for this node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Committed {
+    /// Log index of the last entry that changed RUNTIME or overrides.
+    pub(crate) index: u64,
     pub(crate) revision: u64,
     pub(crate) mysql: Side,
     pub(crate) pgsql: Side,
@@ -59,8 +61,9 @@ impl Committed {
         // One transaction: all tables are of the same log index.
         let transaction = connection.unchecked_transaction()?;
         let indexes = module_indexes(&transaction)?;
-        let revision =
-            transaction.query_row("SELECT coalesce(max(runtime_revision), 0) FROM module_state", [], |row| row.get::<_, i64>(0))?;
+        let (index, revision) = transaction.query_row("SELECT runtime_index, runtime_revision FROM raft_meta WHERE id = 1", [], |row| {
+            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?)))
+        })?;
         let changed = |module: &str| match (indexes.get(module), self.indexes.get(module)) {
             (Some(now), Some(before)) => now != before,
             _ => true,
@@ -75,7 +78,8 @@ impl Committed {
             self.variables.clone()
         };
         let committed = Self {
-            revision: u64::try_from(revision).unwrap_or_default(),
+            index,
+            revision,
             mysql: self.mysql.refresh(&transaction, Protocol::Mysql, changed)?,
             pgsql: self.pgsql.refresh(&transaction, Protocol::Pgsql, changed)?,
             variables,
@@ -121,9 +125,14 @@ impl Side {
     }
 }
 
+/// SQLite's integers are signed; ours here never are.
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or_default()
+}
+
 fn module_indexes(connection: &Connection) -> Result<HashMap<String, u64>, rusqlite::Error> {
-    let mut statement = connection.prepare("SELECT module, coalesce(runtime_index, 0) FROM module_state")?;
-    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, u64::try_from(row.get::<_, i64>(1)?).unwrap_or_default())))?;
+    let mut statement = connection.prepare("SELECT module, runtime_index FROM module_state")?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, unsigned(row.get(1)?))))?;
     rows.collect()
 }
 
@@ -175,8 +184,10 @@ pub(super) mod tests {
             .execute_batch(
                 "CREATE TABLE base_runtime_global_variables (variable_name, variable_value);
                  CREATE TABLE node_overrides (node_id, name, value, author, \"index\");
+                 CREATE TABLE raft_meta (id, runtime_index, runtime_revision);
+                 INSERT INTO raft_meta VALUES (1, 30, 3);
                  CREATE TABLE module_state (module, runtime_revision, runtime_index);
-                 INSERT INTO module_state VALUES ('MYSQL SERVERS', 3, 30), ('MYSQL QUERY RULES', 2, 20), ('MYSQL USERS', NULL, NULL), ('PGSQL SERVERS', 0, 0),
+                 INSERT INTO module_state VALUES ('MYSQL SERVERS', 3, 30), ('MYSQL QUERY RULES', 2, 20), ('MYSQL USERS', 0, 0), ('PGSQL SERVERS', 0, 0),
                     ('PGSQL USERS', 0, 0), ('PGSQL QUERY RULES', 0, 0), ('MYSQL VARIABLES', 1, 10), ('PGSQL VARIABLES', 1, 10), ('ADMIN VARIABLES', 1, 10);
                  INSERT INTO base_runtime_mysql_servers VALUES (10, 'a', 3306, 'ONLINE', 1, 100, 0, 0, 'first');
                  INSERT INTO base_runtime_mysql_replication_hostgroups VALUES (10, 20, 'read_only', '');
@@ -197,11 +208,11 @@ pub(super) mod tests {
         assert_eq!(first.variables.get("mysql-max_connections"), Some("5"));
         // Rows that change without their module's index moving cannot happen; here it shows what is read.
         connection
-            .execute_batch("DELETE FROM base_runtime_mysql_servers; DELETE FROM base_runtime_mysql_query_rules; UPDATE module_state SET runtime_index = 21, runtime_revision = 4 WHERE module = 'MYSQL QUERY RULES'")
+            .execute_batch("DELETE FROM base_runtime_mysql_servers; DELETE FROM base_runtime_mysql_query_rules; UPDATE module_state SET runtime_index = 31 WHERE module = 'MYSQL QUERY RULES'; UPDATE raft_meta SET runtime_index = 31, runtime_revision = 4")
             .unwrap();
         let second = first.refresh(&connection, 1).unwrap();
         assert!(Arc::ptr_eq(&first.mysql.servers, &second.mysql.servers) && Arc::ptr_eq(&first.variables, &second.variables));
-        assert_eq!((second.mysql.rules.len(), second.revision), (0, 4));
+        assert_eq!((second.mysql.rules.len(), second.index, second.revision), (0, 31, 4));
     }
 
     #[test]
