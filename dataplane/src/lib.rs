@@ -7,6 +7,7 @@
 pub mod config;
 mod data_plane;
 pub(crate) mod frontend;
+pub mod guard;
 pub mod rules;
 pub mod stats;
 pub mod worker;

@@ -1,6 +1,20 @@
 //! Query rules: rows, compiled form, evaluation (mysql-dataplane.md 7.3, pgsql-dataplane.md 5.2).
+//!
+//! [`RuleSet::compile`] turns rows into matchers once per configuration; [`RuleSet::evaluate`] runs a statement through
+//! them. What is decided by the digest, the user, the schema and the listener alone is decided once per combination and
+//! remembered in the worker's [`VerdictCache`] as the list of rules still to be tried; `client_addr`, `match_pattern` and
+//! flags are tried per statement. Hit counters count as without the cache.
+
+mod cache;
+mod compile;
+mod evaluate;
+mod pattern;
 
 use crate::config::{HostgroupId, RuleId};
+
+pub use cache::VerdictCache;
+pub use compile::{CompileOptions, RuleError, RuleSet};
+pub use evaluate::{Decision, Input};
 
 /// The columns of an active `*_query_rules` row that have an effect; `None` = the column is NULL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -43,15 +57,12 @@ pub struct RuleRow {
     pub multiplex: Option<u8>,
 }
 
-/// Compiled rules of one protocol, immutable.
-#[derive(Debug, Default)]
-pub struct RuleSet {
-    rows: Vec<RuleRow>,
-}
-
 impl RuleSet {
     /// Ids of the rules in evaluation order; hit counters have this length and order.
     pub fn ids(&self) -> impl Iterator<Item = RuleId> + '_ {
-        self.rows.iter().map(|row| RuleId(row.rule_id))
+        self.rules.iter().map(|rule| rule.id)
     }
 }
+
+#[cfg(test)]
+mod tests;

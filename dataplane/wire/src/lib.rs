@@ -3,3 +3,4 @@
 
 pub mod mysql;
 pub mod pgsql;
+pub mod sql;

@@ -1,0 +1,145 @@
+//! What is remembered per digest: the rules that are still to be tried.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::evaluate::Input;
+
+/// Entries per generation. Two generations are kept: what was not used while one filled up is forgotten.
+const GENERATION: usize = 4096;
+/// Bytes of texts and lists per generation.
+const GENERATION_BYTES: usize = 4 << 20;
+/// Statements with a longer digest text are not remembered.
+const MAX_TEXT: usize = 4096;
+
+/// A worker's memory of which rules apply to which digest. Bounded; forgets everything when the rules change.
+#[derive(Debug, Default)]
+pub struct VerdictCache {
+    stamp: u64,
+    young: Generation,
+    old: Generation,
+}
+
+#[derive(Debug, Default)]
+struct Generation {
+    entries: HashMap<u64, Entry, BuildHasherDefault<Identity>>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    digest: u64,
+    text: Box<[u8]>,
+    user: Box<str>,
+    schema: Box<str>,
+    proxy_addr: Box<str>,
+    proxy_port: u16,
+    candidates: Box<[u32]>,
+}
+
+impl Entry {
+    fn is_for(&self, input: &Input<'_>) -> bool {
+        self.digest == input.digest
+            && self.proxy_port == input.proxy_port
+            && *self.text == *input.digest_text
+            && *self.user == *input.user
+            && *self.schema == *input.schema
+            && *self.proxy_addr == *input.proxy_addr
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.text.len() + self.user.len() + self.schema.len() + self.proxy_addr.len() + 4 * self.candidates.len()
+    }
+}
+
+impl VerdictCache {
+    /// An empty cache.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Combinations that are remembered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.young.entries.len() + self.old.entries.len()
+    }
+
+    /// True if nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rules to try for `input` by the rule set that `stamp` names.
+    pub(super) fn find(&mut self, stamp: u64, input: &Input<'_>) -> Option<&[u32]> {
+        if self.stamp != stamp {
+            *self = Self { stamp, ..Self::default() };
+        }
+        let key = key(input);
+        if self.old.entries.get(&key).is_some_and(|entry| entry.is_for(input))
+            && let Some(entry) = self.old.entries.remove(&key)
+        {
+            self.add(key, entry);
+        }
+        self.young.entries.get(&key).filter(|entry| entry.is_for(input)).map(|entry| &*entry.candidates)
+    }
+
+    /// Remembers `candidates` for `input`, which [`VerdictCache::find`] did not know.
+    pub(super) fn insert(&mut self, input: &Input<'_>, candidates: Box<[u32]>) {
+        if input.digest_text.len() > MAX_TEXT {
+            return;
+        }
+        let entry = Entry {
+            digest: input.digest,
+            text: input.digest_text.into(),
+            user: input.user.into(),
+            schema: input.schema.into(),
+            proxy_addr: input.proxy_addr.into(),
+            proxy_port: input.proxy_port,
+            candidates,
+        };
+        self.add(key(input), entry);
+    }
+
+    fn add(&mut self, key: u64, entry: Entry) {
+        let bytes = entry.bytes();
+        if bytes > GENERATION_BYTES {
+            return;
+        }
+        if self.young.entries.len() >= GENERATION || self.young.bytes + bytes > GENERATION_BYTES {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.bytes += bytes;
+        if let Some(replaced) = self.young.entries.insert(key, entry) {
+            self.young.bytes -= replaced.bytes();
+        }
+    }
+}
+
+/// The digest hash spreads already; user, schema and listener are mixed in. Entries are compared in full.
+fn key(input: &Input<'_>) -> u64 {
+    let user = xxh3_64_with_seed(input.user.as_bytes(), input.digest);
+    let schema = xxh3_64_with_seed(input.schema.as_bytes(), user);
+    xxh3_64_with_seed(input.proxy_addr.as_bytes(), schema ^ u64::from(input.proxy_port))
+}
+
+/// Keys are hashes already.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
+    }
+}

@@ -1,0 +1,104 @@
+//! Words that the classifiers know.
+
+macro_rules! keywords {
+    ($($name:ident $text:literal)*) => {
+        /// A known word; [`Keyword::Unknown`] for all others.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub(crate) enum Keyword { Unknown, $($name),* }
+
+        /// Lower-case spelling and keyword, sorted by spelling.
+        const WORDS: &[(&[u8], Keyword)] = &[$(($text, Keyword::$name)),*];
+    };
+}
+
+keywords! {
+    Abort b"abort" All b"all" Alter b"alter" Analyze b"analyze" As b"as" Atomic b"atomic" Authorization b"authorization"
+    Backup b"backup" Begin b"begin"
+    Call b"call" Catalog b"catalog" Change b"change" Characteristics b"characteristics" Charset b"charset" Check b"check" Checkpoint b"checkpoint" Checksum b"checksum"
+    Close b"close" Cluster b"cluster" Comment b"comment" Commit b"commit" Connection b"connection" Copy b"copy" Create b"create" Cursor b"cursor"
+    Deallocate b"deallocate" Declare b"declare" Delete b"delete" Desc b"desc" Describe b"describe" Discard b"discard" Do b"do" Drop b"drop" Dumpfile b"dumpfile"
+    End b"end" Errors b"errors" Event b"event" Execute b"execute" Explain b"explain"
+    False b"false" Fetch b"fetch" Flush b"flush" For b"for" Format b"format" FoundRows b"found_rows" From b"from" Function b"function"
+    GetLock b"get_lock" Global b"global" Grant b"grant"
+    Handler b"handler" Help b"help" Hold b"hold"
+    Identity b"identity" Import b"import" In b"in" Infile b"infile" Insert b"insert" Install b"install" Instance b"instance" Into b"into" Isolation b"isolation"
+    Key b"key" Kill b"kill"
+    LastInsertId b"last_insert_id" Lastval b"lastval" Level b"level" Listen b"listen" Load b"load" Local b"local" Lock b"lock"
+    Master b"master" Merge b"merge" Move b"move"
+    Next b"next" Nextval b"nextval" No b"no" Not b"not" Notify b"notify"
+    Off b"off" On b"on" Only b"only" Open b"open" Optimize b"optimize" Or b"or" Outfile b"outfile"
+    Package b"package" Password b"password" Prepare b"prepare" Prepared b"prepared" Preserve b"preserve" Previous b"previous" Procedure b"procedure" Program b"program" Purge b"purge"
+    Read b"read" Reassign b"reassign" Refresh b"refresh" Reindex b"reindex" Release b"release" ReleaseAllLocks b"release_all_locks" ReleaseLock b"release_lock" Rename b"rename"
+    Repair b"repair" Replace b"replace" Reset b"reset" Resource b"resource" Revoke b"revoke" Role b"role" Rollback b"rollback" RowCount b"row_count"
+    Savepoint b"savepoint" Security b"security" Seed b"seed" Select b"select" Sequence b"sequence" Serializable b"serializable" Session b"session" Set b"set" SetConfig b"set_config"
+    Setval b"setval" Share b"share" Show b"show" Slave b"slave" SqlCalcFoundRows b"sql_calc_found_rows" Start b"start" Statement b"statement" Stdin b"stdin" Stdout b"stdout" Stop b"stop" System b"system"
+    Table b"table" Tables b"tables" Temp b"temp" Temporary b"temporary" To b"to" Transaction b"transaction" Trigger b"trigger" True b"true" Truncate b"truncate"
+    Uninstall b"uninstall" Unlisten b"unlisten" Unlock b"unlock" Unlogged b"unlogged" Update b"update" Use b"use"
+    Vacuum b"vacuum" Value b"value" Values b"values" View b"view"
+    WarningCount b"warning_count" Warnings b"warnings" With b"with" Work b"work" Write b"write"
+    Xa b"xa"
+}
+
+/// Longest spelling.
+const LONGEST: usize = 19;
+
+/// First index in `WORDS` per first letter, and the end.
+const STARTS: [u8; 27] = {
+    let mut starts = [0; 27];
+    let mut letter = 0;
+    while letter < 27 {
+        let mut i = 0;
+        while i < WORDS.len() && WORDS[i].0[0] < b'a' + letter as u8 {
+            i += 1;
+        }
+        starts[letter] = i as u8;
+        letter += 1;
+    }
+    starts
+};
+
+/// Bit n: a spelling of n bytes exists, per first letter.
+const LENGTHS: [u32; 26] = {
+    let mut lengths = [0; 26];
+    let mut i = 0;
+    while i < WORDS.len() {
+        lengths[(WORDS[i].0[0] - b'a') as usize] |= 1 << WORDS[i].0.len();
+        i += 1;
+    }
+    lengths
+};
+
+impl Keyword {
+    /// The keyword that `word` spells, in any case.
+    pub(crate) fn find(word: &[u8]) -> Self {
+        let Some(first) = word.first() else { return Self::Unknown };
+        let letter = first.to_ascii_lowercase().wrapping_sub(b'a') as usize;
+        if letter >= 26 || word.len() > LONGEST || LENGTHS[letter] & (1 << word.len()) == 0 {
+            return Self::Unknown;
+        }
+        let candidates = &WORDS[usize::from(STARTS[letter])..usize::from(STARTS[letter + 1])];
+        candidates.iter().find(|(text, _)| text.eq_ignore_ascii_case(word)).map_or(Self::Unknown, |(_, keyword)| *keyword)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_found_in_any_case_and_nothing_else_is() {
+        for (text, keyword) in WORDS {
+            assert_eq!(Keyword::find(text), *keyword);
+            assert_eq!(Keyword::find(&text.to_ascii_uppercase()), *keyword);
+        }
+        for other in [b"".as_slice(), b"selec", b"selects", b"1select", b"sbtest1", "\u{e9}".as_bytes(), &[0xff; 40]] {
+            assert_eq!(Keyword::find(other), Keyword::Unknown);
+        }
+    }
+
+    #[test]
+    fn spellings_are_sorted_by_their_first_letter_and_not_longer_than_said() {
+        assert!(WORDS.windows(2).all(|pair| pair[0].0[0] <= pair[1].0[0]));
+        assert_eq!(WORDS.iter().map(|(text, _)| text.len()).max(), Some(LONGEST));
+    }
+}

@@ -1,0 +1,340 @@
+//! Class and effects of MySQL text.
+
+use super::lexer::Lexer;
+use crate::sql::keyword::Keyword;
+use crate::sql::token::Token;
+use crate::sql::{Class, Effects, Scan, Transaction};
+
+/// Deeper parentheses are not followed: such a statement is never a plain read.
+const MAX_DEPTH: u32 = 1000;
+
+/// Reads all of `sql` and fills class, effects and count of `scan`.
+pub(super) fn classify(sql: &[u8], backslash: bool, scan: &mut Scan) {
+    let mut lexer = Lexer::new(sql, backslash);
+    let mut statement = Statement::default();
+    loop {
+        let executable_before = lexer.in_executable_comment();
+        match lexer.next() {
+            Token::End => break,
+            Token::Symbol(b';') if statement.lead != Lead::Body => {
+                statement.finish(scan);
+                statement = Statement::default();
+            }
+            token => {
+                let executable = executable_before || lexer.in_executable_comment();
+                statement.doubtful |= executable && !matches!(statement.lead, Lead::Query | Lead::Rest);
+                statement.on_token(token);
+            }
+        }
+    }
+    statement.finish(scan);
+    if lexer.is_ambiguous() {
+        scan.effects |= Effects::AMBIGUOUS;
+    }
+    if scan.effects.contains(Effects::AMBIGUOUS) && scan.class != Class::Set {
+        scan.class = Class::Other;
+    }
+}
+
+/// Which words matter next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Lead {
+    /// Nothing read yet.
+    #[default]
+    Start,
+    /// Class is decided; only effects can be added.
+    Rest,
+    /// In a query expression: locking clauses, INTO OUTFILE, sequences.
+    Query,
+    /// Behind WITH: the main verb decides.
+    With,
+    /// Behind EXPLAIN, DESCRIBE; `true`: ANALYZE was said.
+    Explain(bool),
+    /// Behind ANALYZE: a table, or in MariaDB a statement that is run.
+    Analyze,
+    /// Behind CREATE, before the kind of object.
+    Create,
+    /// In a stored program: semicolons belong to it.
+    Body,
+    Begin,
+    Start2,
+    StartTransaction,
+    Rollback,
+    Set,
+    /// MariaDB's `SET STATEMENT … FOR statement`.
+    SetStatement,
+    Show,
+    Handler,
+    Lock,
+    Load,
+}
+
+/// One statement of the text.
+#[derive(Debug, Default)]
+struct Statement {
+    class: Class,
+    effects: Effects,
+    lead: Lead,
+    /// Keyword of the token before, `Unknown` for all but words.
+    previous: Option<Keyword>,
+    depth: u32,
+    /// Depth at which the statement began.
+    base: u32,
+    /// A word that decides came from an executable comment, which some servers skip.
+    doubtful: bool,
+}
+
+impl Statement {
+    fn on_token(&mut self, token: Token<'_>) {
+        let mut keyword = Keyword::Unknown;
+        match token {
+            Token::Word(word, _) => {
+                keyword = word;
+                self.effect(word);
+                self.on_word(word);
+            }
+            Token::Symbol(b'(') => self.open(),
+            Token::Symbol(b')') => self.depth = self.depth.saturating_sub(1),
+            Token::UserVariable => self.effects |= Effects::USER_VARIABLE,
+            Token::SystemVariable(_, name) => self.system_variable(name),
+            _ => {}
+        }
+        if self.lead == Lead::Start && !matches!(token, Token::Symbol(b'(')) {
+            self.decide(Class::Other, Lead::Rest);
+        }
+        self.previous = Some(keyword);
+    }
+
+    fn open(&mut self) {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            self.effects |= Effects::AMBIGUOUS;
+            self.depth = MAX_DEPTH;
+        }
+        // MariaDB's Oracle-compatible sequence functions.
+        if let Some(Keyword::Nextval | Keyword::Setval | Keyword::Lastval) = self.previous {
+            self.raise(Class::Write);
+        }
+    }
+
+    fn system_variable(&mut self, name: &[u8]) {
+        match Keyword::find(name) {
+            Keyword::Identity | Keyword::LastInsertId => self.effects |= Effects::LAST_INSERT_ID,
+            Keyword::WarningCount => self.effects |= Effects::SHOW_WARNINGS,
+            _ if name.eq_ignore_ascii_case(b"error_count") => self.effects |= Effects::SHOW_WARNINGS,
+            _ => {}
+        }
+    }
+
+    /// Effects that a word has wherever it stands.
+    fn effect(&mut self, word: Keyword) {
+        match word {
+            Keyword::GetLock => self.effects |= Effects::LOCK,
+            Keyword::ReleaseLock => self.effects |= Effects::MAY_UNPIN,
+            Keyword::ReleaseAllLocks => self.effects |= Effects::RELEASE_LOCKS,
+            Keyword::LastInsertId => self.effects |= Effects::LAST_INSERT_ID,
+            Keyword::FoundRows | Keyword::RowCount => self.effects |= Effects::FOUND_ROWS,
+            Keyword::SqlCalcFoundRows => self.effects |= Effects::CALC_FOUND_ROWS,
+            _ => {}
+        }
+    }
+
+    fn decide(&mut self, class: Class, lead: Lead) {
+        self.class = class;
+        self.lead = lead;
+    }
+
+    /// A read turns out to be more; a write stays one.
+    fn raise(&mut self, class: Class) {
+        if self.class == Class::Read || (self.class == Class::LockingRead && class == Class::Write) {
+            self.class = class;
+        }
+    }
+
+    fn on_word(&mut self, word: Keyword) {
+        let previous = self.previous;
+        match self.lead {
+            Lead::Start => self.begin(word),
+            Lead::Rest | Lead::Body => {}
+            Lead::Query => match (previous, word) {
+                (Some(Keyword::For), Keyword::Update | Keyword::Share) | (Some(Keyword::In), Keyword::Share) => {
+                    self.raise(Class::LockingRead);
+                }
+                (Some(Keyword::Into), Keyword::Outfile | Keyword::Dumpfile) | (Some(Keyword::Next), Keyword::Value) => {
+                    self.raise(Class::Write);
+                }
+                _ => {}
+            },
+            Lead::With => match word {
+                Keyword::Select | Keyword::Values | Keyword::Table if self.depth == self.base => self.decide(Class::Read, Lead::Query),
+                Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Replace if self.depth == self.base => {
+                    self.decide(Class::Write, Lead::Rest);
+                }
+                // A locking clause in a common table expression locks as well.
+                Keyword::Update | Keyword::Share if previous == Some(Keyword::For) => self.class = Class::LockingRead,
+                _ => {}
+            },
+            Lead::Explain(analyze) => self.explain(word, analyze),
+            Lead::Analyze => match word {
+                Keyword::Select | Keyword::With | Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Replace => {
+                    self.begin(word)
+                }
+                Keyword::Table => self.lead = Lead::Rest,
+                _ => {}
+            },
+            Lead::Create => self.create(word),
+            Lead::Begin if word == Keyword::Work => {}
+            Lead::Begin => self.decide(Class::Other, if word == Keyword::Not { Lead::Body } else { Lead::Rest }),
+            Lead::Start2 if word == Keyword::Transaction => self.lead = Lead::StartTransaction,
+            Lead::Start2 => self.decide(Class::Other, Lead::Rest),
+            Lead::StartTransaction => match (previous, word) {
+                (Some(Keyword::Read), Keyword::Only) => self.class = Class::Transaction(Transaction::Begin { read_only: true }),
+                (Some(Keyword::Read), Keyword::Write) => self.class = Class::Transaction(Transaction::Begin { read_only: false }),
+                _ => {}
+            },
+            Lead::Rollback if word == Keyword::To => self.decide(Class::Transaction(Transaction::Savepoint), Lead::Rest),
+            Lead::Rollback => {}
+            Lead::Set => self.set(word),
+            Lead::SetStatement if word == Keyword::For && self.depth == self.base => self.lead = Lead::Start,
+            Lead::SetStatement => {}
+            Lead::Show if matches!(word, Keyword::Warnings | Keyword::Errors) => self.effects |= Effects::SHOW_WARNINGS,
+            Lead::Show => {}
+            Lead::Handler if word == Keyword::Open => self.effects |= Effects::HANDLER,
+            Lead::Handler => {}
+            Lead::Lock if matches!(word, Keyword::Lock | Keyword::Table | Keyword::Tables | Keyword::Instance) => {
+                self.lock(word);
+            }
+            Lead::Lock => {}
+            Lead::Load if word == Keyword::Infile && previous == Some(Keyword::Local) => {
+                self.effects |= Effects::LOCAL_INFILE;
+                self.lead = Lead::Rest;
+            }
+            Lead::Load => {}
+        }
+    }
+
+    /// First word of a statement.
+    fn begin(&mut self, word: Keyword) {
+        let transaction = Class::Transaction;
+        match word {
+            Keyword::Select | Keyword::Values | Keyword::Table => {
+                let class = if self.class == Class::LockingRead { Class::LockingRead } else { Class::Read };
+                self.decide(class, Lead::Query);
+            }
+            Keyword::With => {
+                self.base = self.depth;
+                self.decide(Class::Other, Lead::With);
+            }
+            Keyword::Explain | Keyword::Describe | Keyword::Desc => self.decide(Class::Read, Lead::Explain(false)),
+            Keyword::Insert | Keyword::Replace | Keyword::Update | Keyword::Delete | Keyword::Merge => {
+                self.decide(Class::Write, Lead::Rest)
+            }
+            Keyword::Load => self.decide(Class::Write, Lead::Load),
+            Keyword::Create => self.decide(Class::Ddl, Lead::Create),
+            Keyword::Analyze => self.decide(Class::Ddl, Lead::Analyze),
+            Keyword::Flush | Keyword::Lock => self.decide(Class::Ddl, Lead::Lock),
+            Keyword::Alter
+            | Keyword::Drop
+            | Keyword::Rename
+            | Keyword::Truncate
+            | Keyword::Grant
+            | Keyword::Revoke
+            | Keyword::Optimize
+            | Keyword::Repair
+            | Keyword::Import
+            | Keyword::Install
+            | Keyword::Uninstall
+            | Keyword::Purge
+            | Keyword::Reset
+            | Keyword::Change => self.decide(Class::Ddl, Lead::Rest),
+            Keyword::Begin => self.decide(transaction(Transaction::Begin { read_only: false }), Lead::Begin),
+            Keyword::Start => self.decide(transaction(Transaction::Begin { read_only: false }), Lead::Start2),
+            Keyword::Commit => self.decide(transaction(Transaction::Commit), Lead::Rest),
+            Keyword::Rollback => self.decide(transaction(Transaction::Rollback), Lead::Rollback),
+            Keyword::Savepoint | Keyword::Release => self.decide(transaction(Transaction::Savepoint), Lead::Rest),
+            Keyword::Xa => self.decide_with(transaction(Transaction::TwoPhase), Effects::XA),
+            Keyword::Set => self.decide(Class::Set, Lead::Set),
+            Keyword::Show => self.decide(Class::Neutral, Lead::Show),
+            Keyword::Help => self.decide(Class::Neutral, Lead::Rest),
+            Keyword::Unlock => self.decide_with(Class::Neutral, Effects::UNLOCK_TABLES),
+            Keyword::Use => self.decide(Class::Use, Lead::Rest),
+            Keyword::Call => self.decide(Class::Call, Lead::Rest),
+            Keyword::Kill => self.decide(Class::Kill, Lead::Rest),
+            Keyword::Handler => self.decide(Class::Other, Lead::Handler),
+            Keyword::Backup => self.decide_with(Class::Other, Effects::LOCK_TABLES),
+            Keyword::Prepare => self.decide_with(Class::Other, Effects::PREPARE_TEXT),
+            Keyword::Execute => self.decide_with(Class::Other, Effects::EXECUTE_TEXT),
+            Keyword::Deallocate => self.decide_with(Class::Other, Effects::MAY_UNPIN),
+            _ => self.decide(Class::Other, Lead::Rest),
+        }
+    }
+
+    fn decide_with(&mut self, class: Class, effects: Effects) {
+        self.decide(class, Lead::Rest);
+        self.effects |= effects;
+    }
+
+    fn explain(&mut self, word: Keyword, analyze: bool) {
+        match word {
+            Keyword::Analyze => self.lead = Lead::Explain(true),
+            // EXPLAIN FOR CONNECTION needs the server of that connection.
+            Keyword::For => self.decide(Class::Other, Lead::Rest),
+            Keyword::Select | Keyword::With | Keyword::Table | Keyword::Values if analyze => self.begin(word),
+            Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Replace if analyze => self.begin(word),
+            Keyword::Select | Keyword::With | Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Replace => {
+                self.lead = Lead::Rest
+            }
+            _ => {}
+        }
+    }
+
+    fn create(&mut self, word: Keyword) {
+        match word {
+            Keyword::Temporary if matches!(self.previous, Some(Keyword::Create | Keyword::Replace)) => self.effects |= Effects::TEMP_TABLE,
+            Keyword::Procedure | Keyword::Function | Keyword::Trigger | Keyword::Event | Keyword::Package => self.lead = Lead::Body,
+            Keyword::Table | Keyword::View | Keyword::Sequence => self.lead = Lead::Rest,
+            _ => {}
+        }
+    }
+
+    fn set(&mut self, word: Keyword) {
+        if self.previous != Some(Keyword::Set) {
+            return;
+        }
+        match word {
+            Keyword::Statement => self.decide(Class::Other, Lead::SetStatement),
+            Keyword::Role | Keyword::Resource => self.effects |= Effects::ROLE,
+            Keyword::Transaction => self.effects |= Effects::TRANSACTION_SETTING,
+            _ => {}
+        }
+    }
+
+    /// LOCK TABLES, LOCK INSTANCE; FLUSH … WITH READ LOCK.
+    fn lock(&mut self, word: Keyword) {
+        let takes = match word {
+            Keyword::Lock => self.previous == Some(Keyword::Read),
+            _ => self.previous == Some(Keyword::Lock),
+        };
+        if takes {
+            self.effects |= Effects::LOCK_TABLES;
+        }
+    }
+
+    /// Adds the statement to what is known of the text.
+    fn finish(mut self, scan: &mut Scan) {
+        if self.lead == Lead::Start && self.previous.is_none() {
+            return;
+        }
+        if self.lead == Lead::Start {
+            self.class = Class::Other;
+        }
+        if self.doubtful && (self.class.is_plain_read() || self.class.is_neutral()) {
+            self.class = Class::Other;
+        }
+        scan.add(self.class, self.effects);
+    }
+}
+
+#[cfg(test)]
+#[path = "classify_test.rs"]
+mod tests;

@@ -1,0 +1,21 @@
+//! PostgreSQL statements.
+
+mod classify;
+mod digest;
+mod functions;
+pub(crate) mod lexer;
+mod literal;
+
+use super::{Scan, ScanOptions, spooky_hash64};
+
+/// Fills `scan` from the text of a Query or Parse message.
+pub fn scan_pgsql(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
+    scan.clear();
+    digest::normalize(sql, options, &mut scan.digest_text);
+    let hashed = scan.digest_text.len().min(options.max_digest_length);
+    scan.digest = spooky_hash64(&scan.digest_text[..hashed]);
+    classify::classify(sql, options.backslash_escapes, scan);
+}
+
+#[cfg(test)]
+mod vectors_test;
