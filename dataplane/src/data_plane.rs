@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Protocol, RuntimeConfig};
+use crate::limits::ClientLimits;
+use crate::pool::Rows;
 use crate::stats::{self, Stats, WorkerCells};
 use crate::worker::session::{Ids, ProcessRow, Signal};
 use crate::worker::{self, Acceptor, Handlers, Message, Shared, WorkerSeat};
@@ -35,6 +37,8 @@ struct Plane {
     shared: Arc<Shared>,
     acceptors: Mutex<Vec<Acceptor>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held while a configuration is swapped in.
+    swaps: Mutex<()>,
 }
 
 impl DataPlane {
@@ -50,6 +54,8 @@ impl DataPlane {
             (0..options.threads.max(1)).map(|index| WorkerSeat::new(index, WorkerCells::new(&config), Arc::clone(&ended))).unzip();
         #[expect(clippy::cast_possible_truncation, reason = "random bits")]
         let first_id = worker::random_u64() as u32;
+        let rows = Rows::new(seats.len());
+        rows.apply(&config);
         let shared = Arc::new(Shared {
             slot: options.slot,
             config: Arc::new(ArcSwap::new(config)),
@@ -58,8 +64,10 @@ impl DataPlane {
             draining: AtomicBool::new(false),
             ended,
             handlers,
+            rows,
+            limits: ClientLimits::default(),
         });
-        let plane = Plane { shared: Arc::clone(&shared), acceptors: Mutex::default(), threads: Mutex::default() };
+        let plane = Plane { shared: Arc::clone(&shared), acceptors: Mutex::default(), threads: Mutex::default(), swaps: Mutex::default() };
         let plane = Self { plane: Arc::new(plane) };
         for (seat, inbox) in shared.seats.iter().zip(inboxes) {
             let thread = worker::start(Arc::clone(&shared), Arc::clone(seat), inbox)?;
@@ -81,6 +89,8 @@ impl DataPlane {
 
     /// Publishes `config`: every statement that starts after the return sees it, running ones keep theirs.
     pub fn swap(&self, config: Arc<RuntimeConfig>) {
+        let _turn = self.plane.swaps.lock();
+        self.plane.shared.rows.apply(&config);
         self.plane.shared.config.store(config);
     }
 
@@ -100,6 +110,7 @@ impl DataPlane {
             sum.add_worker(&seat.cells);
             sum.workers.push(seat.sessions());
         }
+        sum.pool = shared.rows.stats();
         sum.rules = [Protocol::Mysql, Protocol::Pgsql]
             .map(|protocol| stats::sum_rules(protocol, &config, shared.seats.iter().map(|seat| &seat.cells)));
         sum
@@ -112,7 +123,7 @@ impl DataPlane {
             let (answer, answered) = oneshot::channel();
             let ask = Message::Run(Box::new(move |ctx| {
                 // The asker may have given up.
-                let _ = answer.send(ctx.sessions().process_list(ctx.index()));
+                let _ = answer.send(ctx.sessions().process_list(ctx.index(), &ctx.shared().rows));
             }));
             if seat.inbox.send(ask).await.is_ok()
                 && let Ok(part) = answered.await

@@ -68,16 +68,17 @@ impl fmt::Display for Endpoint {
 pub struct Link {
     io: Io,
     chunks: ChunkPool,
-    ends: Box<Ends>,
-    /// Bytes that arrived early and wait for the next `recv`.
-    early: Option<Box<Chunk>>,
-    /// Reads in a row that filled their buffer; two switch to large ones.
-    fills: u8,
+    /// In a box, because a session's future carries the link.
+    state: Box<State>,
 }
 
-struct Ends {
+struct State {
     peer: Endpoint,
     local: Endpoint,
+    /// Bytes that arrived early and wait for the next `recv`.
+    early: Option<Chunk>,
+    /// Reads in a row that filled their buffer; two switch to large ones.
+    fills: u8,
 }
 
 /// What carries the bytes. TLS is to be one more variant that wraps one of these.
@@ -124,44 +125,45 @@ pub enum Watched {
 impl Link {
     /// Wraps a socket that is registered with this worker's runtime.
     pub fn tcp(socket: TcpStream, chunks: ChunkPool) -> io::Result<Self> {
-        let ends = Ends { peer: Endpoint::Ip(socket.peer_addr()?), local: Endpoint::Ip(socket.local_addr()?) };
-        Ok(Self::new(Io::Tcp(socket), chunks, ends))
+        let (peer, local) = (Endpoint::Ip(socket.peer_addr()?), Endpoint::Ip(socket.local_addr()?));
+        Ok(Self::new(Io::Tcp(socket), chunks, peer, local))
     }
 
     /// Wraps a Unix socket that is registered with this worker's runtime.
     pub fn unix(socket: UnixStream, chunks: ChunkPool) -> io::Result<Self> {
         let name = |address: tokio::net::unix::SocketAddr| Endpoint::Unix(address.as_pathname().map(PathBuf::from).unwrap_or_default());
-        let ends = Ends { peer: name(socket.peer_addr()?), local: name(socket.local_addr()?) };
-        Ok(Self::new(Io::Unix(socket), chunks, ends))
+        let (peer, local) = (name(socket.peer_addr()?), name(socket.local_addr()?));
+        Ok(Self::new(Io::Unix(socket), chunks, peer, local))
     }
 
     /// Two links that are connected in memory, each side taking up to `capacity` bytes in flight.
     #[must_use]
     pub fn memory(capacity: usize, chunks: &ChunkPool) -> (Self, Self) {
         let (one, other) = tokio::io::duplex(capacity);
-        let wrap = |side| Self::new(Io::Memory(side), chunks.clone(), Ends { peer: Endpoint::Memory, local: Endpoint::Memory });
+        let wrap = |side| Self::new(Io::Memory(side), chunks.clone(), Endpoint::Memory, Endpoint::Memory);
         (wrap(one), wrap(other))
     }
 
-    fn new(io: Io, chunks: ChunkPool, ends: Ends) -> Self {
-        Self { io, chunks, ends: Box::new(ends), early: None, fills: 0 }
+    fn new(io: Io, chunks: ChunkPool, peer: Endpoint, local: Endpoint) -> Self {
+        Self { io, chunks, state: Box::new(State { peer, local, early: None, fills: 0 }) }
     }
 
     /// The other side's address.
     #[must_use]
     pub fn peer_addr(&self) -> &Endpoint {
-        &self.ends.peer
+        &self.state.peer
     }
 
     /// This side's address.
     #[must_use]
     pub fn local_addr(&self) -> &Endpoint {
-        &self.ends.local
+        &self.state.local
     }
 
     /// Replaces the addresses by those that a PROXY header tells.
     pub fn set_endpoints(&mut self, peer: Endpoint, local: Endpoint) {
-        *self.ends = Ends { peer, local };
+        self.state.peer = peer;
+        self.state.local = local;
     }
 
     /// The worker's buffers, to build answers in.
@@ -208,20 +210,20 @@ impl Link {
         if chunk.is_empty() {
             return;
         }
-        self.early = Some(Box::new(match self.early.take() {
+        self.state.early = Some(match self.state.early.take() {
             None => chunk,
             Some(later) => {
                 let mut joined = chunk;
                 joined.extend_from_slice(&later);
                 joined
             }
-        }));
+        });
     }
 
     /// Whether the next `recv` has bytes without asking the socket.
     #[must_use]
     pub fn has_early(&self) -> bool {
-        self.early.is_some()
+        self.state.early.is_some()
     }
 
     /// Looks, without waiting, whether a connection that should be silent has closed or said something.
@@ -243,19 +245,19 @@ impl Link {
 
     /// As `recv`, for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
-        if let Some(early) = self.early.take() {
-            return Poll::Ready(Ok(*early));
+        if let Some(early) = self.state.early.take() {
+            return Poll::Ready(Ok(early));
         }
-        let mut chunk = if self.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
+        let mut chunk = if self.state.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
         let count = ready!(self.poll_read(cx, &mut chunk))?;
         // A large buffer that came back half empty was not needed.
-        self.fills = if chunk.spare() == 0 { (self.fills + 1).min(2) } else { self.fills_after(count) };
+        self.state.fills = if chunk.spare() == 0 { (self.state.fills + 1).min(2) } else { self.fills_after(count) };
         Poll::Ready(Ok(chunk))
     }
 
     /// As `recv_more`, for hand-written futures.
     pub fn poll_recv_more(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
-        if let Some(early) = self.early.take() {
+        if let Some(early) = self.state.early.take() {
             chunk.extend_from_slice(&early);
             return Poll::Ready(Ok(early.len()));
         }
@@ -279,7 +281,7 @@ impl Link {
 
     /// Ready when the peer has closed; bytes that come instead are kept for `recv`, and end the watch until then.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.early.is_some() {
+        if self.state.early.is_some() {
             return Poll::Pending;
         }
         match self.poll_recv(cx) {
@@ -294,7 +296,7 @@ impl Link {
 
     /// Takes the socket out of this worker's runtime. Fails for in-memory links and while early bytes wait.
     pub fn into_parcel(self) -> io::Result<LinkParcel> {
-        if self.early.is_some() {
+        if self.state.early.is_some() {
             return Err(io::Error::other("bytes wait to be received"));
         }
         let socket = match self.io {
@@ -302,7 +304,7 @@ impl Link {
             Io::Unix(socket) => ParcelSocket::Unix(socket.into_std()?),
             Io::Memory(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
-        Ok(LinkParcel { socket, peer: self.ends.peer, local: self.ends.local })
+        Ok(LinkParcel { socket, peer: self.state.peer, local: self.state.local })
     }
 
     /// Registers a socket of another worker with this one's runtime.
@@ -311,11 +313,11 @@ impl Link {
             ParcelSocket::Tcp(socket) => Io::Tcp(TcpStream::from_std(socket)?),
             ParcelSocket::Unix(socket) => Io::Unix(UnixStream::from_std(socket)?),
         };
-        Ok(Self::new(io, chunks, Ends { peer: parcel.peer, local: parcel.local }))
+        Ok(Self::new(io, chunks, parcel.peer, parcel.local))
     }
 
     fn fills_after(&self, count: usize) -> u8 {
-        if self.fills >= 2 && count > super::chunk::SMALL { 2 } else { 0 }
+        if self.state.fills >= 2 && count > super::chunk::SMALL { 2 } else { 0 }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
@@ -341,7 +343,7 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("peer", &self.ends.peer).field("local", &self.ends.local).finish_non_exhaustive()
+        f.debug_struct("Link").field("peer", &self.state.peer).field("local", &self.state.local).finish_non_exhaustive()
     }
 }
 
@@ -435,7 +437,7 @@ mod tests {
         assert!(Pin::new(&mut wait).poll(&mut cx).is_pending());
         assert_eq!(pool.lent(), 0);
         assert!(std::mem::size_of_val(&wait) <= 8);
-        assert!(size_of::<Link>() <= 72, "{}", size_of::<Link>());
+        assert!(size_of::<Link>() <= 64, "{}", size_of::<Link>());
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub(crate) use acceptor::Acceptor;
 pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 
 use crate::config::{Protocol, RuntimeConfig, ServerAddress};
+use crate::limits::ClientLimits;
+use crate::pool::ServerRow;
 use crate::stats::ProtocolCells;
 use chunk::ChunkPool;
 use link::Link;
@@ -60,6 +62,16 @@ use snapshot::Snapshot;
 use ticker::Ticker;
 
 type ConfigCache = Cache<Arc<ArcSwap<RuntimeConfig>>, Arc<RuntimeConfig>>;
+
+/// Upkeep of a pool, without naming its dialect.
+pub(crate) trait Sweep {
+    /// Regular upkeep.
+    fn sweep(&self, config: &Snapshot);
+    /// Gives up idle connections of `row` for those who wait elsewhere.
+    fn reclaim(&self, row: &Arc<ServerRow>);
+    /// Gives idle connections to whom they have missed. Cheap; called every tick.
+    fn serve_waiters(&self);
+}
 
 /// Everything that the sessions of one worker share.
 pub struct WorkerContext {
@@ -73,6 +85,9 @@ pub struct WorkerContext {
     extensions: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
     random: Cell<u64>,
     drain_told: Cell<bool>,
+    sweeps: RefCell<Vec<Rc<dyn Sweep>>>,
+    /// Index of the configuration at the last sweep and tick of it.
+    swept: Cell<(u64, u64)>,
 }
 
 impl WorkerContext {
@@ -80,7 +95,7 @@ impl WorkerContext {
         let ticker = Ticker::new();
         let sessions = Sessions::new(Arc::clone(&shared.ids), Arc::clone(&seat), ticker.clone());
         let mut config = Cache::new(Arc::clone(&shared.config));
-        let snapshot = RefCell::new(Rc::new(Snapshot::new(Arc::clone(config.load()), &seat.cells)));
+        let snapshot = RefCell::new(Rc::new(Snapshot::new(Arc::clone(config.load()), &seat.cells, &shared.rows)));
         Rc::new(Self {
             chunks: ChunkPool::new(),
             ticker,
@@ -91,6 +106,8 @@ impl WorkerContext {
             // A seed of zero would make the generator stand still.
             random: Cell::new(random_u64() | 1),
             drain_told: Cell::new(false),
+            sweeps: RefCell::default(),
+            swept: Cell::new((0, 0)),
             shared,
             seat,
         })
@@ -102,7 +119,7 @@ impl WorkerContext {
         let newest = cache.load();
         let mut snapshot = self.snapshot.borrow_mut();
         if !Arc::ptr_eq(newest, snapshot.config()) {
-            *snapshot = Rc::new(Snapshot::new(Arc::clone(newest), &self.seat.cells));
+            *snapshot = Rc::new(Snapshot::new(Arc::clone(newest), &self.seat.cells, &self.shared.rows));
         }
         Rc::clone(&snapshot)
     }
@@ -161,6 +178,21 @@ impl WorkerContext {
         x ^= x >> 27;
         self.random.set(x);
         x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// Limits on clients, over all workers: call when a client has logged in, keep the permit for its session.
+    pub fn limits(&self) -> &ClientLimits {
+        &self.shared.limits
+    }
+
+    pub(crate) fn add_sweep(&self, sweep: Rc<dyn Sweep>) {
+        self.sweeps.borrow_mut().push(sweep);
+    }
+
+    pub(crate) fn reclaim(&self, row: &Arc<ServerRow>) {
+        for sweep in self.sweeps.borrow().iter() {
+            sweep.reclaim(row);
+        }
     }
 
     /// Registers a client of this worker.

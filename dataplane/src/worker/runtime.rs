@@ -20,10 +20,15 @@ use super::link::Link;
 use super::session::{Ids, SessionGuard, Signal};
 use super::ticker::TICK;
 use crate::config::{Protocol, RuntimeConfig};
+use crate::limits::ClientLimits;
+use crate::pool::Rows;
 use crate::stats::WorkerCells;
 
 /// Accepted clients that may wait for a busy worker before its acceptors wait, too.
 const INBOX: usize = 1024;
+
+/// Ticks between two sweeps of the pools (one second).
+const SWEEP_TICKS: u64 = 10;
 
 /// Starts the task of a client (`tokio::task::spawn_local` of the protocol's `serve`, without a box around it).
 pub(crate) type Serve = fn(Link, SessionGuard, Rc<WorkerContext>);
@@ -45,6 +50,8 @@ pub(crate) struct Shared {
     /// Told whenever a session ends.
     pub(crate) ended: Arc<Notify>,
     pub(crate) handlers: Handlers,
+    pub(crate) rows: Rows,
+    pub(crate) limits: ClientLimits,
 }
 
 /// What others know of a worker.
@@ -165,9 +172,22 @@ pub(crate) fn serve(ctx: &Rc<WorkerContext>, protocol: Protocol, link: Link) {
 }
 
 impl WorkerContext {
-    /// Once per tick: deadlines, draining.
+    /// Once per tick: deadlines, draining, upkeep of the pools.
     pub(crate) fn on_tick(self: &Rc<Self>, tick: u64) {
         self.ticker.advance_to(tick);
+        let config = self.config();
+        let (index, at) = self.swept.get();
+        let changed = index != config.index;
+        if changed {
+            self.sessions.cut(&self.shared.rows.cut());
+        }
+        let sweeps = self.sweeps.borrow().clone();
+        if changed || tick >= at + SWEEP_TICKS {
+            self.swept.set((config.index, tick));
+            sweeps.iter().for_each(|sweep| sweep.sweep(&config));
+        } else {
+            sweeps.iter().for_each(|sweep| sweep.serve_waiters());
+        }
         if self.shared.draining.load(Ordering::Relaxed) && !self.drain_told.replace(true) {
             self.sessions.signal_all(Signal::Drain);
         }

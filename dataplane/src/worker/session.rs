@@ -19,6 +19,7 @@ use super::link::{Endpoint, Link};
 use super::runtime::WorkerSeat;
 use super::ticker::{Ticker, Timer};
 use crate::config::{HostgroupId, Protocol, ServerAddress};
+use crate::pool::Rows;
 
 /// Bits of an id below the slot.
 const COUNTER_BITS: u32 = 24;
@@ -90,8 +91,6 @@ pub struct SessionFacts {
     pub database: String,
     /// Hostgroup of the running or last statement.
     pub hostgroup: Option<HostgroupId>,
-    /// Server whose connection it holds now.
-    pub server: Option<ServerAddress>,
     /// `Sleep`, `Query`, `Connect` …
     pub command: &'static str,
     /// The running statement, as far as its owner keeps it.
@@ -111,6 +110,8 @@ pub struct ProcessRow {
     pub client: Endpoint,
     /// Milliseconds since its activity changed, in ticks of 100.
     pub time_ms: u64,
+    /// Server whose connection it holds now.
+    pub server: Option<ServerAddress>,
     /// The rest.
     pub facts: SessionFacts,
 }
@@ -123,6 +124,8 @@ pub struct SessionEntry {
     signals: Cell<u8>,
     waker: RefCell<Option<Waker>>,
     since: Cell<u64>,
+    /// Id of the row whose connection it holds; 0 = none.
+    holding: Cell<u64>,
     /// The session's deadline: login, statement or idle, whatever it waits for.
     pub timer: Timer,
     /// What the process list shows.
@@ -151,6 +154,7 @@ impl Sessions {
             signals: Cell::new(0),
             waker: RefCell::new(None),
             since: Cell::new(self.ticker.now()),
+            holding: Cell::new(0),
             timer: self.ticker.timer(),
             facts: RefCell::default(),
         });
@@ -178,13 +182,22 @@ impl Sessions {
         }
     }
 
-    pub(crate) fn process_list(&self, worker: usize) -> Vec<ProcessRow> {
+    /// Tells the sessions that hold a connection of one of these rows that it is to be cut.
+    pub(crate) fn cut(&self, rows: &[u64]) {
+        let entries: Vec<_> = self.entries.borrow().values().filter(|entry| rows.contains(&entry.holding.get())).cloned().collect();
+        for entry in entries {
+            entry.signal(Signal::ServerGone);
+        }
+    }
+
+    pub(crate) fn process_list(&self, worker: usize, rows: &Rows) -> Vec<ProcessRow> {
         let row = |entry: &Rc<SessionEntry>| ProcessRow {
             id: entry.id,
             worker,
             protocol: entry.protocol,
             client: entry.client.clone(),
             time_ms: (self.ticker.now() - entry.since.get()) * 100,
+            server: rows.address(entry.holding.get()),
             facts: entry.facts.borrow().clone(),
         };
         self.entries.borrow().values().map(row).collect()
@@ -239,6 +252,10 @@ impl SessionEntry {
         self.since.set(now);
     }
 
+    pub(crate) fn set_holding(&self, row: u64) {
+        self.holding.set(row);
+    }
+
     fn register(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
@@ -262,6 +279,12 @@ pub struct SessionGuard {
 }
 
 impl SessionGuard {
+    /// The entry, for what outlives a borrow of the session.
+    #[must_use]
+    pub fn entry(&self) -> Rc<SessionEntry> {
+        Rc::clone(&self.entry)
+    }
+
     /// Waits for bytes of the client, for `self.timer`, or for a signal. The future is three words and owns nothing: this is
     /// the wait of an idle session.
     pub fn wait<'a>(&'a self, link: &'a mut Link) -> Wait<'a> {

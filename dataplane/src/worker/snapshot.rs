@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::config::{Protocol, ProtocolConfig, RuntimeConfig};
+use crate::config::{HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server};
+use crate::pool::{Rows, ServerRow};
+use crate::routing;
 use crate::stats::{RuleCells, WorkerCells, index};
 
 /// A configuration as this worker uses it; derefs to it. Held behind an `Rc`, so that no reference count is shared among
@@ -12,12 +14,37 @@ use crate::stats::{RuleCells, WorkerCells, index};
 pub struct Snapshot {
     config: Arc<RuntimeConfig>,
     rules: [Arc<RuleCells>; 2],
+    /// In the order of their numbers.
+    hostgroups: [Vec<(HostgroupId, Vec<Candidate>)>; 2],
+}
+
+/// A server of a hostgroup with what all workers share of it.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The configured row.
+    pub server: Arc<Server>,
+    /// Limits, health and counters.
+    pub row: Arc<ServerRow>,
+    /// Whether the configuration lets new work go there.
+    pub open: bool,
 }
 
 impl Snapshot {
-    pub(crate) fn new(config: Arc<RuntimeConfig>, cells: &WorkerCells) -> Self {
-        let rules = [Protocol::Mysql, Protocol::Pgsql].map(|protocol| cells.rules_for(protocol, &config));
-        Self { config, rules }
+    pub(crate) fn new(config: Arc<RuntimeConfig>, cells: &WorkerCells, rows: &Rows) -> Self {
+        let protocols = [Protocol::Mysql, Protocol::Pgsql];
+        let rules = protocols.map(|protocol| cells.rules_for(protocol, &config));
+        let hostgroups = protocols.map(|protocol| hostgroups(protocol, &config, rows));
+        Self { config, rules, hostgroups }
+    }
+
+    /// The servers of a hostgroup; none if there is no such hostgroup.
+    #[must_use]
+    pub fn candidates(&self, protocol: Protocol, hostgroup: HostgroupId) -> &[Candidate] {
+        let hostgroups = &self.hostgroups[index(protocol)];
+        match hostgroups.binary_search_by_key(&hostgroup, |(id, _)| *id) {
+            Ok(position) => &hostgroups[position].1,
+            Err(_) => &[],
+        }
     }
 
     /// The configuration itself.
@@ -45,4 +72,16 @@ impl Deref for Snapshot {
     fn deref(&self) -> &RuntimeConfig {
         &self.config
     }
+}
+
+fn hostgroups(protocol: Protocol, config: &RuntimeConfig, rows: &Rows) -> Vec<(HostgroupId, Vec<Candidate>)> {
+    let candidate = |server: &Arc<Server>| Candidate {
+        server: Arc::clone(server),
+        row: rows.row(protocol, server),
+        open: routing::is_candidate(server),
+    };
+    let hostgroups = &config.side(protocol).hostgroups;
+    let mut list: Vec<_> = hostgroups.values().map(|hostgroup| (hostgroup.id, hostgroup.servers.iter().map(candidate).collect())).collect();
+    list.sort_by_key(|(id, _)| *id);
+    list
 }

@@ -1,0 +1,64 @@
+//! What makes two server connections interchangeable for a client.
+
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+/// Everything but the server itself that connections of one list have in common. Schema and variables are aligned before a
+/// statement and are no part of it (design.md section 5).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct KeyParts {
+    /// User.
+    pub user: String,
+    /// Database (PostgreSQL; a MySQL connection changes it with one command).
+    pub database: String,
+    /// Immutable start-up parameters in the order of their names (PostgreSQL).
+    pub startup: Vec<(String, String)>,
+    /// Capability bits that change results (MySQL).
+    pub capabilities: u64,
+    /// Which certificate this side shows the server; empty = none or the common one.
+    pub tls_identity: String,
+}
+
+/// Shared [`KeyParts`] with their hash. Make one per session, clone it freely.
+#[derive(Clone)]
+pub struct PoolKey(Arc<Hashed>);
+
+struct Hashed {
+    hash: u64,
+    parts: KeyParts,
+}
+
+impl PoolKey {
+    /// Computes the hash once.
+    #[must_use]
+    pub fn new(parts: KeyParts) -> Self {
+        let mut hasher = DefaultHasher::new();
+        parts.hash(&mut hasher);
+        Self(Arc::new(Hashed { hash: hasher.finish(), parts }))
+    }
+
+    /// The values.
+    #[must_use]
+    pub fn parts(&self) -> &KeyParts {
+        &self.0.parts
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.hash
+    }
+}
+
+impl PartialEq for PoolKey {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.parts == other.0.parts)
+    }
+}
+
+impl Eq for PoolKey {}
+
+impl fmt::Debug for PoolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.parts.fmt(f)
+    }
+}

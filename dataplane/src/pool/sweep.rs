@@ -1,0 +1,76 @@
+//! Upkeep of idle connections: once a second, and at once when the configuration has changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::row::ServerRow;
+use super::{Dialect, Pool};
+use crate::worker::Sweep;
+use crate::worker::snapshot::Snapshot;
+use crate::worker::ticker::TICK;
+
+impl<D: Dialect> Sweep for Pool<D> {
+    /// Closes idle connections whose server is not ONLINE or closed them, that are too old, or that are too many.
+    fn sweep(&self, config: &Snapshot) {
+        let variables = &config.side(D::PROTOCOL).variables;
+        let max_age = ticks(variables.connection_max_age);
+        self.max_age.set(max_age);
+        let now = self.ticker.now();
+        let unwanted = self.idle.borrow_mut().take_all(|entry| {
+            !entry.row.keeps_connections()
+                || now.saturating_sub(entry.born) >= max_age
+                || entry.row.slots.held() > entry.row.max()
+                || !entry.is_alive()
+        });
+        for entry in unwanted {
+            entry.row.cells(self.worker).free.sub(1);
+            self.close(entry);
+        }
+        self.trim(variables.free_connections_pct);
+        self.serve_waiters();
+    }
+
+    fn reclaim(&self, row: &Arc<ServerRow>) {
+        while row.slots.has_waiters() {
+            let idle = self.idle.borrow_mut().take_first(|entry| entry.row.id == row.id);
+            let Some(entry) = idle else { return };
+            row.cells(self.worker).free.sub(1);
+            self.give_back(entry);
+        }
+    }
+
+    /// Gives idle connections to sessions that wait for their server; the rare case that a message was lost.
+    fn serve_waiters(&self) {
+        loop {
+            let idle = self.idle.borrow_mut().take_first(|entry| entry.row.slots.has_waiters());
+            let Some(entry) = idle else { return };
+            entry.row.cells(self.worker).free.sub(1);
+            self.give_back(entry);
+        }
+    }
+}
+
+impl<D: Dialect> Pool<D> {
+    /// `free_connections_pct`: this worker keeps its share of what may be idle, the oldest go.
+    fn trim(&self, percent: u32) {
+        let share = |row: &ServerRow| {
+            let all = u64::from(row.max()) * u64::from(percent) / 100;
+            all.div_ceil(self.shared.seats.len() as u64).max(1)
+        };
+        let surplus = self.idle.borrow_mut().take_all(|entry| {
+            let free = &entry.row.cells(self.worker).free;
+            let too_many = free.get() > share(&entry.row);
+            if too_many {
+                free.sub(1);
+            }
+            too_many
+        });
+        for entry in surplus {
+            self.close(entry);
+        }
+    }
+}
+
+fn ticks(duration: Duration) -> u64 {
+    if duration.is_zero() { u64::MAX } else { u64::try_from(duration.as_millis() / TICK.as_millis()).unwrap_or(u64::MAX) }
+}
