@@ -197,3 +197,6 @@ impl fmt::Debug for DataPlane {
         f.debug_struct("DataPlane").field("shared", &self.plane.shared).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -30,6 +30,8 @@ mod key;
 mod row;
 mod slots;
 mod sweep;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

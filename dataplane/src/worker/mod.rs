@@ -5,27 +5,33 @@
 //!
 //! # How a protocol uses it
 //! ```ignore
-//! // The worker spawns this per client; keep the future small: box the login and the busy exchange.
-//! pub(crate) async fn serve(mut link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
-//!     session.timer.arm(variables.connect_timeout_client);           // one deadline per session, armed anew per wait
-//!     if Box::pin(login(&mut link, &session, &ctx)).await.is_err() { return }
+//! // The worker calls this per client. The session's state goes into one box: the future of a waiting session must stay
+//! // below 128 bytes, and an `async fn` stores its arguments twice.
+//! pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
+//!     tokio::task::spawn_local(serve(Box::new(Session { link, session, ctx, … })));
+//! }
+//! async fn serve(mut s: Box<Session>) {
+//!     s.session.timer.arm(variables.connect_timeout_client);         // one deadline per session, armed anew per wait
+//!     if Box::pin(s.login()).await.is_err() { return }               // waits by s.session.wait(&mut s.link), too
 //!     loop {
-//!         session.timer.arm(ctx.config().mysql.variables.wait_timeout);
-//!         match session.wait(&mut link).await {                       // owns no buffer while it waits
-//!             Wake::Bytes(chunk) if chunk.is_empty() => return,       // client closed
-//!             Wake::Bytes(chunk) => Box::pin(exchange(chunk, &mut link, &session, &ctx)).await,
+//!         s.session.timer.arm(s.ctx.config().mysql.variables.wait_timeout);
+//!         match s.session.wait(&mut s.link).await {                  // owns no buffer while it waits
+//!             Wake::Bytes(chunk) if chunk.is_empty() => return,      // client closed
+//!             Wake::Bytes(chunk) => Box::pin(s.exchange(chunk)).await,
 //!             Wake::Expired | Wake::Broken(_) => return,
-//!             Wake::Signal(Signal::Drain) => …,                       // 1053 / 57P01, then return
+//!             Wake::Signal(Signal::Drain) => …,                      // 1053 / 57P01, then return
 //!             Wake::Signal(_) => return,
 //!         }
 //!     }
 //! }
 //! // In an exchange:
 //! let config = ctx.config();                   // one atomic load; the statement keeps this snapshot to its end
+//! let decision = ctx.evaluate(&config, Protocol::Mysql, &input);
 //! let chunk = link.recv().await?;              // or link.recv_more(&mut chunk) to complete a message
 //! link.send(chunk).await?;                     // one write; the buffer goes back to the worker
 //! let mut reply = ctx.chunks().take(); reply.extend_from_slice(b"…"); link.send(reply).await?;
 //! backend.recv_watching(&mut client).await?;   // bytes of the server, or notice that the client has gone
+//! poll_fn(|cx| …link.poll_recv(cx)…session.poll_interrupt(cx)…session.timer.poll_expired(cx)…)  // waits for several things
 //! ctx.ticker().guard(limit, Box::pin(future)).await  // deadlines that are not per query
 //! ```
 
@@ -36,6 +42,8 @@ pub mod link;
 mod runtime;
 pub mod session;
 pub mod snapshot;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod ticker;
 
 use std::any::{Any, TypeId};
@@ -54,7 +62,8 @@ pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 use crate::config::{Protocol, RuntimeConfig, ServerAddress};
 use crate::limits::ClientLimits;
 use crate::pool::ServerRow;
-use crate::stats::ProtocolCells;
+use crate::rules::{Decision, Input, VerdictCache};
+use crate::stats::{ProtocolCells, index};
 use chunk::ChunkPool;
 use link::Link;
 use session::{SessionGuard, Sessions};
@@ -88,6 +97,7 @@ pub struct WorkerContext {
     sweeps: RefCell<Vec<Rc<dyn Sweep>>>,
     /// Index of the configuration at the last sweep and tick of it.
     swept: Cell<(u64, u64)>,
+    verdicts: [RefCell<VerdictCache>; 2],
 }
 
 impl WorkerContext {
@@ -108,6 +118,7 @@ impl WorkerContext {
             drain_told: Cell::new(false),
             sweeps: RefCell::default(),
             swept: Cell::new((0, 0)),
+            verdicts: Default::default(),
             shared,
             seat,
         })
@@ -137,6 +148,13 @@ impl WorkerContext {
     /// This worker's counters of one protocol.
     pub fn stats(&self, protocol: Protocol) -> &ProtocolCells {
         self.seat.cells.protocol(protocol)
+    }
+
+    /// Runs a statement through the rules of `config` with this worker's memory of verdicts and its hit counters.
+    pub fn evaluate(&self, config: &Snapshot, protocol: Protocol, input: &Input<'_>) -> Decision {
+        let cells = config.rule_cells(protocol);
+        let mut verdicts = self.verdicts[index(protocol)].borrow_mut();
+        config.side(protocol).rules.evaluate(input, &mut verdicts, |position| cells.hit(position))
     }
 
     /// This node's slot, the upper byte of connection ids.
