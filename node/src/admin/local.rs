@@ -16,12 +16,6 @@ pub(crate) trait LocalTables: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Rows of a `monitor.*` table of this node; `None` = no such table.
-    fn monitor(&self, table: &str) -> Option<Vec<Vec<Value>>> {
-        let _ = table;
-        None
-    }
-
     /// Ends this process in order (`PROXYSQL SHUTDOWN`).
     fn shut_down(&self);
 }

@@ -139,8 +139,7 @@ fn proxysql(cursor: &mut Cursor<'_>) -> Command {
     let rest = cursor.words();
     match rest.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["SHUTDOWN"] | ["SHUTDOWN", "SLOW"] | ["KILL"] => Command::Shutdown,
-        ["READONLY"] => Command::Set(SetCommand::Variable { name: "admin-read_only".into(), value: "true".into(), runtime: true }),
-        ["READWRITE"] => Command::Set(SetCommand::Variable { name: "admin-read_only".into(), value: "false".into(), runtime: true }),
+        ["READONLY" | "READWRITE"] => refused("PROXYSQL READONLY is not available in this version: admin accounts decide who may write"),
         [
             "START" | "STOP" | "RESTART" | "PAUSE" | "RESUME" | "COREDUMP" | "COMPRESSEDCOREDUMP" | "MEMPROFILE" | "GCOV" | "RELOAD"
             | "CLUSTER_NODE_UUID",

@@ -178,7 +178,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     type Session: Session;
 
     /// What listeners of `face` say about themselves. Called once per connection.
-    fn parameters(&self, face: Face) -> Parameters;
+    fn parameters(&self, face: Face) -> impl Future<Output = Parameters> + Send;
 
     /// The account to check the password against; `None` = no such user.
     ///
@@ -190,7 +190,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     ///
     /// # Errors
     /// A refusal (too many sessions).
-    fn open(&self, login: Login) -> Result<Self::Session, SqlError>;
+    fn open(&self, login: Login) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
 }
 
 /// One connection's logical state. If a future is dropped (client gone) its statement is interrupted where it is.

@@ -9,6 +9,7 @@
 
 pub(crate) mod database;
 pub(crate) mod engine;
+pub(crate) mod functions;
 pub(crate) mod lexer;
 pub(crate) mod listener;
 pub(crate) mod mysql;

@@ -12,8 +12,6 @@ pub(crate) enum SetCommand {
         name: String,
         /// As text.
         value: String,
-        /// Also loaded to RUNTIME (`PROXYSQL READONLY`).
-        runtime: bool,
     },
     /// `SET NODE n name=value`; DEFAULT removes the override.
     Node {
@@ -105,7 +103,7 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Command {
             if name.is_empty() || value.is_empty() {
                 return Command::Syntax { near: "SET".into() };
             }
-            Command::Set(SetCommand::Variable { name, value: literal(&value), runtime: false })
+            Command::Set(SetCommand::Variable { name, value: literal(&value) })
         }
         Ok((name, _)) | Err(name) if is_client_word(&name) => Command::Ignored,
         Ok((name, _)) => Command::Set(SetCommand::Unknown(name)),
@@ -194,7 +192,7 @@ mod tests {
             ("SET pgsql-server_version TO '16'", "pgsql-server_version", "16"),
             ("SET mysql-monitor_password='it''s'", "mysql-monitor_password", "it's"),
         ] {
-            let expected = SetCommand::Variable { name: name.into(), value: value.into(), runtime: false };
+            let expected = SetCommand::Variable { name: name.into(), value: value.into() };
             assert_eq!(parse(sql), Command::Set(expected), "{sql}");
         }
     }
