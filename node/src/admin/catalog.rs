@@ -24,14 +24,29 @@ const TABLES: [(&str, &str); 24] = [
         "attrelid INT, attname TEXT, atttypid INT, attnum INT, attlen INT, atttypmod INT, attnotnull INT, atthasdef INT, attidentity TEXT, attgenerated TEXT, \
          attisdropped INT, attcollation INT, attcompression TEXT, attstattarget INT, attstorage TEXT, attfdwoptions TEXT, attacl TEXT, attislocal INT, attinhcount INT",
     ),
-    ("pg_type", "oid INT, typname TEXT, typnamespace INT, typtype TEXT, typrelid INT, typelem INT, typcollation INT, typarray INT, typbasetype INT, typdelim TEXT"),
-    ("pg_database", "oid INT, datname TEXT, datdba INT, encoding INT, datlocprovider TEXT, datcollate TEXT, datctype TEXT, daticulocale TEXT, datacl TEXT, datallowconn INT, datistemplate INT"),
-    ("pg_roles", "oid INT, rolname TEXT, rolsuper INT, rolinherit INT, rolcreaterole INT, rolcreatedb INT, rolcanlogin INT, rolconnlimit INT, rolvaliduntil TEXT, rolreplication INT, rolbypassrls INT"),
+    (
+        "pg_type",
+        "oid INT, typname TEXT, typnamespace INT, typtype TEXT, typrelid INT, typelem INT, typcollation INT, typarray INT, typbasetype INT, typdelim TEXT",
+    ),
+    (
+        "pg_database",
+        "oid INT, datname TEXT, datdba INT, encoding INT, datlocprovider TEXT, datcollate TEXT, datctype TEXT, daticulocale TEXT, datacl TEXT, datallowconn INT, datistemplate INT",
+    ),
+    (
+        "pg_roles",
+        "oid INT, rolname TEXT, rolsuper INT, rolinherit INT, rolcreaterole INT, rolcreatedb INT, rolcanlogin INT, rolconnlimit INT, rolvaliduntil TEXT, rolreplication INT, rolbypassrls INT",
+    ),
     ("pg_am", "oid INT, amname TEXT, amtype TEXT"),
     ("pg_attrdef", "oid INT, adrelid INT, adnum INT, adbin TEXT"),
     ("pg_collation", "oid INT, collname TEXT, collnamespace INT"),
-    ("pg_index", "indexrelid INT, indrelid INT, indisprimary INT, indisunique INT, indisclustered INT, indisvalid INT, indisreplident INT, indkey TEXT"),
-    ("pg_constraint", "oid INT, conname TEXT, conrelid INT, confrelid INT, conindid INT, contype TEXT, conparentid INT, condeferrable INT, condeferred INT, conkey TEXT, connamespace INT"),
+    (
+        "pg_index",
+        "indexrelid INT, indrelid INT, indisprimary INT, indisunique INT, indisclustered INT, indisvalid INT, indisreplident INT, indkey TEXT",
+    ),
+    (
+        "pg_constraint",
+        "oid INT, conname TEXT, conrelid INT, confrelid INT, conindid INT, contype TEXT, conparentid INT, condeferrable INT, condeferred INT, conkey TEXT, connamespace INT",
+    ),
     ("pg_inherits", "inhrelid INT, inhparent INT, inhseqno INT, inhdetachpending INT"),
     ("pg_policy", "oid INT, polname TEXT, polrelid INT, polcmd TEXT, polpermissive INT, polroles TEXT, polqual TEXT, polwithcheck TEXT"),
     ("pg_statistic_ext", "oid INT, stxrelid INT, stxnamespace INT, stxname TEXT, stxkind TEXT, stxstattarget INT"),

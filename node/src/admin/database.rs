@@ -46,7 +46,8 @@ impl Database for AdminDatabase {
     async fn account(&self, login: &Login) -> Result<Option<Account>, SqlError> {
         let values = self.context.variables().await?;
         let Some((_, secret)) = find(&values, &login.user) else { return Ok(None) };
-        let only_local = matches!(login.user.as_str(), "admin" | "stats") || login.user == value_or_default(&values, "mysql-monitor_username");
+        let only_local =
+            matches!(login.user.as_str(), "admin" | "stats") || login.user == value_or_default(&values, "mysql-monitor_username");
         if only_local && !login.peer.is_loopback() {
             return Err(SqlError::new(1040, "42000", "08004", format!("User '{}' can only connect locally", login.user)));
         }
@@ -64,8 +65,11 @@ impl Database for AdminDatabase {
 
 /// The lists in force, admin first; the monitor's user may read statistics.
 fn find(values: &BTreeMap<String, String>, user: &str) -> Option<(Audience, String)> {
-    let listed = |name: &str| credentials(value_or_default(values, name)).find(|(known, _)| *known == user).map(|(_, secret)| secret.to_owned());
-    let monitor = || (value_or_default(values, "mysql-monitor_username") == user).then(|| value_or_default(values, "mysql-monitor_password").to_owned());
+    let listed =
+        |name: &str| credentials(value_or_default(values, name)).find(|(known, _)| *known == user).map(|(_, secret)| secret.to_owned());
+    let monitor = || {
+        (value_or_default(values, "mysql-monitor_username") == user).then(|| value_or_default(values, "mysql-monitor_password").to_owned())
+    };
     listed("admin-admin_credentials")
         .map(|secret| (Audience::Admin, secret))
         .or_else(|| listed("admin-stats_credentials").or_else(monitor).map(|secret| (Audience::Stats, secret)))

@@ -28,7 +28,9 @@ pub(crate) fn engine_error(error: &EngineError) -> SqlError {
     match error {
         EngineError::Locked => SqlError::new(1205, "HY000", "55P03", error.to_string()),
         EngineError::Interrupted => SqlError::new(3024, "HY000", "57014", format!("{PREFIX}interrupted: the statement ran too long")),
-        EngineError::Sql(_) | EngineError::Constraint { .. } | EngineError::TooLarge | EngineError::Parameters { .. } => sql_error(error.to_string()),
+        EngineError::Sql(_) | EngineError::Constraint { .. } | EngineError::TooLarge | EngineError::Parameters { .. } => {
+            sql_error(error.to_string())
+        }
     }
 }
 

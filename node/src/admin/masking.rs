@@ -29,8 +29,14 @@ mod tests {
     #[test]
     fn literals_of_suspect_statements_are_masked() {
         for (sql, expected) in [
-            ("INSERT INTO mysql_users (username, password) VALUES ('bob', \"pa'ss\")", "INSERT INTO mysql_users (username, password) VALUES ('***', '***')"),
-            ("UPDATE global_variables SET variable_value='x' WHERE variable_name='mysql-monitor_password'", "UPDATE global_variables SET variable_value='***' WHERE variable_name='***'"),
+            (
+                "INSERT INTO mysql_users (username, password) VALUES ('bob', \"pa'ss\")",
+                "INSERT INTO mysql_users (username, password) VALUES ('***', '***')",
+            ),
+            (
+                "UPDATE global_variables SET variable_value='x' WHERE variable_name='mysql-monitor_password'",
+                "UPDATE global_variables SET variable_value='***' WHERE variable_name='***'",
+            ),
             ("DELETE FROM mysql_servers WHERE hostname='db1'", "DELETE FROM mysql_servers WHERE hostname='db1'"),
         ] {
             assert_eq!(masked(sql), expected);

@@ -10,7 +10,7 @@ mod catalog;
 mod context;
 mod database;
 mod error;
-mod local;
+pub(crate) mod local;
 mod masking;
 mod parse;
 mod read;

@@ -122,7 +122,8 @@ impl Prepared {
             table.create(connection)?;
         }
         let values = if query.sql.contains("@@") { effective(context, connection, Layered::Memory)? } else { BTreeMap::new() };
-        let Rewritten { sql, nothing } = rewrite::statement(&query.sql, query.face, |name| variable(context, &values, query.audience, name));
+        let Rewritten { sql, nothing } =
+            rewrite::statement(&query.sql, query.face, |name| variable(context, &values, query.audience, name));
         Ok(Self { sql, made, hidden, nothing })
     }
 
@@ -167,7 +168,8 @@ fn judge(context: &AuthContext<'_>, hidden: &[String], noted: &mut Noted) -> Aut
         AuthAction::Read { table_name, .. } => {
             let name = table_name.to_ascii_lowercase();
             let in_main = context.database_name.is_none_or(|schema| schema == "main");
-            let internal = name.starts_with("sqlite_") || (name.starts_with("pragma_") && !matches!(name.as_str(), "pragma_table_info" | "pragma_table_xinfo"));
+            let internal = name.starts_with("sqlite_")
+                || (name.starts_with("pragma_") && !matches!(name.as_str(), "pragma_table_info" | "pragma_table_xinfo"));
             if internal || (in_main && hidden.contains(&name)) {
                 noted.denied.get_or_insert_with(|| format!("no such table: {table_name}"));
                 return Authorization::Deny;
@@ -199,7 +201,9 @@ fn made_tables(audience: Audience, named: &[String]) -> Vec<VirtualTable> {
 
 /// Tables that are visible without a schema.
 fn table_names(audience: Audience) -> Vec<String> {
-    let made = virtual_tables().into_iter().filter(|table| table.place != Place::Disk && (audience == Audience::Admin || table.place == Place::Stats));
+    let made = virtual_tables()
+        .into_iter()
+        .filter(|table| table.place != Place::Disk && (audience == Audience::Admin || table.place == Place::Stats));
     let mut names: Vec<String> = made.map(|table| table.name).filter(|name| stored::table(name).is_none()).collect();
     if audience == Audience::Admin {
         names.extend(stored::TABLES.iter().map(|table| table.name.to_owned()));
@@ -212,12 +216,14 @@ fn table_names(audience: Audience) -> Vec<String> {
 fn hidden_tables(connection: &Connection, audience: Audience, made: &[VirtualTable]) -> Result<Vec<String>, EngineError> {
     let mut statement = connection.prepare("SELECT lower(name) FROM main.sqlite_master")?;
     let names = statement.query_map([], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
-    let visible = |name: &String| audience == Audience::Admin && (stored::table(name).is_some() || made.iter().any(|table| table.name == *name));
+    let visible =
+        |name: &String| audience == Audience::Admin && (stored::table(name).is_some() || made.iter().any(|table| table.name == *name));
     Ok(names.into_iter().filter(|name| !visible(name)).collect())
 }
 
 fn seen(connection: &Connection, touched: &[String]) -> Result<Vec<(String, u64)>, EngineError> {
-    let modules: Vec<_> = stored::MODULES.iter().filter(|module| module.tables.iter().any(|table| touched.iter().any(|name| name == table))).collect();
+    let modules: Vec<_> =
+        stored::MODULES.iter().filter(|module| module.tables.iter().any(|table| touched.iter().any(|name| name == table))).collect();
     if modules.is_empty() {
         return Ok(Vec::new());
     }

@@ -24,7 +24,10 @@ pub(crate) fn statement(sql: &str, face: Face, variable: impl Fn(&str) -> Option
     let catalog = face == Face::Pgsql && sql.to_ascii_lowercase().contains("pg_catalog");
     let mut rewriter = Rewriter { sql, found: &found, at: 0, copied: 0, out: String::with_capacity(sql.len()), unknown: 0, variables: 0 };
     while rewriter.at < found.len() {
-        let replaced = rewriter.variable(&variable) || rewriter.main_runtime() || (catalog && rewriter.catalog()) || (face == Face::Pgsql && rewriter.cast());
+        let replaced = rewriter.variable(&variable)
+            || rewriter.main_runtime()
+            || (catalog && rewriter.catalog())
+            || (face == Face::Pgsql && rewriter.cast());
         if !replaced {
             rewriter.at += 1;
         }
@@ -154,7 +157,11 @@ mod tests {
             ("SELECT @@a AS x", "SELECT 'it''s' AS x", false),
             ("select concat(@@a, ' ')", "select concat('it''s', ' ')", false),
             ("SELECT @@none", "SELECT NULL AS \"@@none\"", true),
-            ("SELECT * FROM main.runtime_mysql_users, \"main\" . mysql_users", "SELECT * FROM temp.runtime_mysql_users, \"main\" . mysql_users", false),
+            (
+                "SELECT * FROM main.runtime_mysql_users, \"main\" . mysql_users",
+                "SELECT * FROM temp.runtime_mysql_users, \"main\" . mysql_users",
+                false,
+            ),
         ] {
             assert_eq!(rewritten(sql, Face::Mysql), Rewritten { sql: expected.into(), nothing }, "{sql}");
         }

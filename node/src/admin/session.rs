@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quorumsql_raft::command::{Channel, ClientId, Committed, EditConflicts, LayerCopy, Op, Origin, Outcome, ReadLevel, Request, RequestId, Value as RaftValue};
+use quorumsql_raft::command::{
+    Channel, ClientId, Committed, EditConflicts, LayerCopy, Op, Origin, Outcome, ReadLevel, Request, RequestId, Value as RaftValue,
+};
 use quorumsql_raft::tables as stored;
 use rusqlite::types::Value;
 
@@ -39,7 +41,17 @@ pub(crate) struct AdminSession {
 impl AdminSession {
     /// A connection of a client that has logged in.
     pub(crate) fn new(context: Arc<Context>, login: Login, audience: Audience, client: ClientId) -> Self {
-        Self { context, login, audience, client, sequence: 0, seen: BTreeMap::new(), read_level: ReadLevel::Auto, warnings: Vec::new(), last_insert_id: 0 }
+        Self {
+            context,
+            login,
+            audience,
+            client,
+            sequence: 0,
+            seen: BTreeMap::new(),
+            read_level: ReadLevel::Auto,
+            warnings: Vec::new(),
+            last_insert_id: 0,
+        }
     }
 
     fn warn(&mut self, text: impl Into<String>) {
@@ -129,7 +141,10 @@ impl AdminSession {
     async fn show(&mut self, command: ShowCommand) -> Result<Rows, SqlError> {
         match command {
             ShowCommand::Warnings => {
-                let rows = self.warnings.iter().map(|warning| vec![Value::Text("Warning".into()), Value::Text("1105".into()), Value::Text(warning.clone())]);
+                let rows = self
+                    .warnings
+                    .iter()
+                    .map(|warning| vec![Value::Text("Warning".into()), Value::Text("1105".into()), Value::Text(warning.clone())]);
                 Ok(Rows::text(&["Level", "Code", "Message"], rows.collect()))
             }
             ShowCommand::WarningCount => {
@@ -325,7 +340,9 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
 
 /// A statement without FROM shows nothing of the tables: it needs no leader.
 fn names_a_table(sql: &str) -> bool {
-    tokens(sql).iter().any(|token| token.is("FROM") || token.is("JOIN") || token.is("TABLE") || token.kind == Kind::SystemVariable || token.is("PRAGMA"))
+    tokens(sql)
+        .iter()
+        .any(|token| token.is("FROM") || token.is("JOIN") || token.is("TABLE") || token.kind == Kind::SystemVariable || token.is("PRAGMA"))
 }
 
 fn parameter_count(sql: &str) -> usize {

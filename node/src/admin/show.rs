@@ -27,11 +27,22 @@ pub(crate) fn show(context: &Context, connection: &mut Connection, command: &Sho
         ShowCommand::Variables { prefix, filter } => variables(context, connection, prefix, filter, audience),
         ShowCommand::Rows { table, order } => run(context, connection, template, format!("SELECT * FROM main.{table} ORDER BY {order}")),
         ShowCommand::Status { table, filter } => {
-            let rows = run(context, connection, template, format!("SELECT Variable_Name, Variable_Value FROM stats.{table} ORDER BY Variable_Name"))?;
+            let rows = run(
+                context,
+                connection,
+                template,
+                format!("SELECT Variable_Name, Variable_Value FROM stats.{table} ORDER BY Variable_Name"),
+            )?;
             filtered(&["Variable_name", "Value", "Variable_value"], rows.rows, filter, 2, "Variable_name")
         }
-        ShowCommand::Charset => Ok(Rows::text(&["Charset", "Default collation"], CHARSETS.iter().map(|(charset, collation)| texts(&[charset, collation])).collect())),
-        ShowCommand::Collation => Ok(Rows::text(&["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"], COLLATIONS.iter().map(|row| texts(row)).collect())),
+        ShowCommand::Charset => Ok(Rows::text(
+            &["Charset", "Default collation"],
+            CHARSETS.iter().map(|(charset, collation)| texts(&[charset, collation])).collect(),
+        )),
+        ShowCommand::Collation => Ok(Rows::text(
+            &["Collation", "Charset", "Id", "Default", "Compiled", "Sortlen"],
+            COLLATIONS.iter().map(|row| texts(row)).collect(),
+        )),
         ShowCommand::Fields(table) => fields(context, connection, template, table),
         ShowCommand::TableStatus(filter) => table_status(filter, audience),
         ShowCommand::Nothing | ShowCommand::Errors | ShowCommand::Warnings => Ok(Rows::text(&["Level", "Code", "Message"], Vec::new())),
@@ -131,7 +142,13 @@ fn databases(audience: Audience) -> Rows {
     Rows::text(&["seq", "name", "file"], names.iter().map(|(seq, name)| texts(&[seq, name, ""])).collect())
 }
 
-fn variables(context: &Context, connection: &Connection, prefix: &str, filter: &ShowFilter, audience: Audience) -> Result<Rows, EngineError> {
+fn variables(
+    context: &Context,
+    connection: &Connection,
+    prefix: &str,
+    filter: &ShowFilter,
+    audience: Audience,
+) -> Result<Rows, EngineError> {
     let all = effective(context, connection, Layered::Memory)?;
     let mut rows: Vec<Vec<Value>> = Vec::new();
     if audience == Audience::Admin {
@@ -223,8 +240,13 @@ fn parameter(context: &Context, connection: &Connection, name: &str, face: Face)
     }
 }
 
-const CHARSETS: [(&str, &str); 5] =
-    [("utf8", "utf8_general_ci"), ("utf8mb4", "utf8mb4_general_ci"), ("latin1", "latin1_swedish_ci"), ("ascii", "ascii_general_ci"), ("binary", "binary")];
+const CHARSETS: [(&str, &str); 5] = [
+    ("utf8", "utf8_general_ci"),
+    ("utf8mb4", "utf8mb4_general_ci"),
+    ("latin1", "latin1_swedish_ci"),
+    ("ascii", "ascii_general_ci"),
+    ("binary", "binary"),
+];
 
 /// Ids as in MySQL's `information_schema.collations`.
 const COLLATIONS: [[&str; 6]; 7] = [

@@ -58,14 +58,17 @@ pub(crate) struct VirtualTable {
 
 /// All of them.
 pub(crate) fn virtual_tables() -> Vec<VirtualTable> {
-    let runtime = stored::TABLES.iter().map(|table| VirtualTable { place: Place::Temp, name: table.runtime_name(), source: Source::Runtime(table) });
+    let runtime =
+        stored::TABLES.iter().map(|table| VirtualTable { place: Place::Temp, name: table.runtime_name(), source: Source::Runtime(table) });
     let disk = stored::TABLES.iter().map(|table| VirtualTable { place: Place::Disk, name: table.name.into(), source: Source::Disk(table) });
-    let stats = stats::TABLES.iter().map(|table| VirtualTable { place: Place::Stats, name: table.name.into(), source: Source::Stats(table) });
+    let stats =
+        stats::TABLES.iter().map(|table| VirtualTable { place: Place::Stats, name: table.name.into(), source: Source::Stats(table) });
     let overrides = VirtualTable { place: Place::Temp, name: "node_overrides".into(), source: Source::NodeOverrides };
     runtime.chain(disk).chain(stats).chain([overrides]).collect()
 }
 
-const NODE_OVERRIDES: &str = "node_id INT NOT NULL , variable_name VARCHAR NOT NULL , variable_value VARCHAR NOT NULL , PRIMARY KEY (node_id, variable_name)";
+const NODE_OVERRIDES: &str =
+    "node_id INT NOT NULL , variable_name VARCHAR NOT NULL , variable_value VARCHAR NOT NULL , PRIMARY KEY (node_id, variable_name)";
 
 impl VirtualTable {
     /// Makes it, empty. Checks and keys of the source are not repeated: its rows have passed them.

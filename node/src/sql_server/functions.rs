@@ -32,7 +32,7 @@ pub(crate) fn register(connection: &Connection, facts: &ClientFacts) -> Result<(
     register_passwords(connection)?;
     register_time(connection)?;
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
-    connection.create_scalar_function("regexp", 2, flags, regexp)
+    connection.create_scalar_function("regexp", 2, flags, |context| regexp(context))
 }
 
 fn register_client(connection: &Connection, facts: &ClientFacts) -> Result<()> {
@@ -51,7 +51,11 @@ fn register_client(connection: &Connection, facts: &ClientFacts) -> Result<()> {
         let text = text.clone();
         connection.create_scalar_function(name, 0, FunctionFlags::SQLITE_UTF8, move |_| Ok(text.clone()))?;
     }
-    let numbers = [("connection_id", i64::from(facts.connection_id)), ("pg_backend_pid", i64::from(facts.connection_id)), ("last_insert_id", facts.last_insert_id)];
+    let numbers = [
+        ("connection_id", i64::from(facts.connection_id)),
+        ("pg_backend_pid", i64::from(facts.connection_id)),
+        ("last_insert_id", facts.last_insert_id),
+    ];
     for (name, number) in numbers {
         connection.create_scalar_function(name, 0, FunctionFlags::SQLITE_UTF8, move |_| Ok(number))?;
     }
@@ -72,7 +76,9 @@ fn register_time(connection: &Connection) -> Result<()> {
     connection.create_scalar_function("from_unixtime", -1, FunctionFlags::SQLITE_UTF8, |context| {
         Ok(match (context.len(), context.get::<Value>(0)) {
             (1, Ok(Value::Integer(seconds))) => Value::Text(utc_text(seconds)),
-            (1, Ok(Value::Text(text))) => text.trim().parse().map_or_else(|_| Value::Text("Invalid argument type".into()), |seconds| Value::Text(utc_text(seconds))),
+            (1, Ok(Value::Text(text))) => {
+                text.trim().parse().map_or_else(|_| Value::Text("Invalid argument type".into()), |seconds| Value::Text(utc_text(seconds)))
+            }
             (1, _) => Value::Text("Invalid argument type".into()),
             _ => Value::Text("Invalid number of arguments".into()),
         })
@@ -141,7 +147,8 @@ fn utc_text(seconds: i64) -> String {
 
 /// `text REGEXP pattern`; the compiled pattern is kept for the statement.
 fn regexp(context: &Context<'_>) -> Result<Option<bool>> {
-    let pattern = context.get_or_create_aux(0, |value| -> Result<Regex, Box<dyn std::error::Error + Send + Sync>> { Ok(Regex::new(value.as_str()?)?) })?;
+    let pattern = context
+        .get_or_create_aux(0, |value| -> Result<Regex, Box<dyn std::error::Error + Send + Sync>> { Ok(Regex::new(value.as_str()?)?) })?;
     Ok(match context.get_raw(1) {
         ValueRef::Null => None,
         ValueRef::Text(text) => Some(pattern.is_match(&String::from_utf8_lossy(text))),
@@ -157,7 +164,13 @@ mod tests {
     #[test]
     fn functions_answer_as_the_reference() {
         let connection = Connection::open_in_memory().unwrap();
-        let facts = ClientFacts { database: "main".into(), user: "admin".into(), host: "127.0.0.1".into(), version: "1.0".into(), ..ClientFacts::default() };
+        let facts = ClientFacts {
+            database: "main".into(),
+            user: "admin".into(),
+            host: "127.0.0.1".into(),
+            version: "1.0".into(),
+            ..ClientFacts::default()
+        };
         register(&connection, &facts).unwrap();
         for (sql, expected) in [
             ("mysql_native_password('secret')", "*14E65567ABDB5135D0CFD9A70B3032C179A49EE7"),

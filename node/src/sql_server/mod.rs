@@ -9,11 +9,15 @@
 
 pub(crate) mod database;
 pub(crate) mod engine;
+#[cfg(test)]
+mod faces_test;
 pub(crate) mod functions;
 pub(crate) mod lexer;
 pub(crate) mod listener;
 pub(crate) mod mysql;
 pub(crate) mod pgsql;
+pub(crate) mod socket;
+pub(crate) mod value;
 
 #[allow(unused_imports, reason = "the demo's database uses what the admin's does not")]
 pub(crate) use database::{

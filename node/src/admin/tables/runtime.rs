@@ -20,9 +20,10 @@ pub(super) fn rows(context: &Context, connection: &Connection, table: &TableDesc
     }
     match table.name {
         "mysql_users" | "pgsql_users" => users(connection, table),
-        "mysql_query_rules" | "pgsql_query_rules" => {
-            select(connection, &format!("SELECT {} FROM main.base_runtime_{} WHERE active = 1 ORDER BY rule_id", table.column_list(), table.name))
-        }
+        "mysql_query_rules" | "pgsql_query_rules" => select(
+            connection,
+            &format!("SELECT {} FROM main.base_runtime_{} WHERE active = 1 ORDER BY rule_id", table.column_list(), table.name),
+        ),
         _ => {
             let order = table.primary_key.join(", ");
             select(connection, &format!("SELECT {} FROM main.base_runtime_{} ORDER BY {order}", table.column_list(), table.name))

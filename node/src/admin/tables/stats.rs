@@ -86,7 +86,9 @@ fn cluster_config(context: &Context, connection: &Connection) -> Rows {
     let mut rows = Vec::new();
     for module in &quorumsql_raft::tables::MODULES {
         let state = module_state(connection, module.name, &module.key())?;
-        for (layer, revision, index) in [("memory", Value::Null, state.memory), ("runtime", state.revision, state.runtime), ("disk", Value::Null, state.disk)] {
+        for (layer, revision, index) in
+            [("memory", Value::Null, state.memory), ("runtime", state.revision, state.runtime), ("disk", Value::Null, state.disk)]
+        {
             rows.push(vec![
                 integer(status.node_id),
                 text(module.key()),
@@ -110,10 +112,17 @@ struct ModuleState {
 }
 
 fn module_state(connection: &Connection, name: &str, key: &str) -> Result<ModuleState, EngineError> {
-    let mut statement =
-        connection.prepare("SELECT memory_index, runtime_revision, runtime_index, disk_index FROM main.module_state WHERE module IN (?1, ?2)")?;
-    let mut found = statement.query_map([name, key], |row| Ok(ModuleState { memory: row.get(0)?, revision: row.get(1)?, runtime: row.get(2)?, disk: row.get(3)? }))?;
-    Ok(found.next().transpose()?.unwrap_or(ModuleState { memory: Value::Null, revision: Value::Null, runtime: Value::Null, disk: Value::Null }))
+    let mut statement = connection
+        .prepare("SELECT memory_index, runtime_revision, runtime_index, disk_index FROM main.module_state WHERE module IN (?1, ?2)")?;
+    let mut found = statement.query_map([name, key], |row| {
+        Ok(ModuleState { memory: row.get(0)?, revision: row.get(1)?, runtime: row.get(2)?, disk: row.get(3)? })
+    })?;
+    Ok(found.next().transpose()?.unwrap_or(ModuleState {
+        memory: Value::Null,
+        revision: Value::Null,
+        runtime: Value::Null,
+        disk: Value::Null,
+    }))
 }
 
 /// Hex of the running hashes of the tables, joined where there are several.

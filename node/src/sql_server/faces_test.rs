@@ -1,0 +1,142 @@
+//! Both faces over loopback in front of one plain in-memory database, asked by real drivers.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use mysql_async::prelude::Queryable as _;
+use rusqlite::Connection;
+use tokio::net::TcpListener;
+
+use super::engine::{ColumnTypes, EngineError, describe_by_running, run};
+use super::{Account, Answer, Database, Description, Face, Login, Parameters, ServeOptions, Session, SqlError, Status, Value, serve};
+
+/// One in-memory database; users `demo:demo` and `hashed` with a native hash of `secret`.
+struct Plain(Arc<Mutex<Connection>>);
+
+struct PlainSession(Arc<Mutex<Connection>>);
+
+impl Database for Plain {
+    type Session = PlainSession;
+
+    async fn parameters(&self, face: Face) -> Parameters {
+        let server_version = if face == Face::Mysql { "8.0.11" } else { "16.1" };
+        Parameters { server_version: server_version.into(), default_plugin: "caching_sha2_password".into(), ..Parameters::default() }
+    }
+
+    async fn account(&self, login: &Login) -> Result<Option<Account>, SqlError> {
+        let secret = |secret: &str| Some(Account { secret: secret.into() });
+        Ok(match login.user.as_str() {
+            "demo" => secret("demo"),
+            "hashed" => secret("*14E65567ABDB5135D0CFD9A70B3032C179A49EE7"),
+            _ => None,
+        })
+    }
+
+    async fn open(&self, _: Login) -> Result<PlainSession, SqlError> {
+        Ok(PlainSession(Arc::clone(&self.0)))
+    }
+}
+
+fn failed(error: EngineError) -> SqlError {
+    SqlError::new(1064, "42000", "42601", error.to_string())
+}
+
+impl Session for PlainSession {
+    async fn execute(&mut self, sql: &str, params: &[Value]) -> Result<Answer, SqlError> {
+        run(&self.0.lock().unwrap(), sql, params, ColumnTypes::Declared).map_err(failed)
+    }
+
+    async fn describe(&mut self, sql: &str) -> Result<Description, SqlError> {
+        describe_by_running(&self.0.lock().unwrap(), sql).map_err(failed)
+    }
+
+    fn use_database(&mut self, _: &str) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<(), SqlError> {
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        Status { autocommit: true, ..Status::default() }
+    }
+}
+
+async fn served(face: Face) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let connection = Connection::open_in_memory().unwrap();
+    connection
+        .execute_batch("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT, r REAL, b BLOB); INSERT INTO t VALUES (1, 'one', 1.5, x'00ff'), (2, NULL, NULL, NULL)")
+        .unwrap();
+    // Answers to what drivers ask at login.
+    super::functions::register(&connection, &super::functions::ClientFacts::default()).unwrap();
+    tokio::spawn(serve(face, listener, Arc::new(Plain(Arc::new(Mutex::new(connection)))), ServeOptions::default()));
+    address
+}
+
+async fn mysql(user: &str, password: &str) -> Result<mysql_async::Conn, mysql_async::Error> {
+    let address = served(Face::Mysql).await;
+    let options = mysql_async::OptsBuilder::default()
+        .ip_or_hostname(address.ip().to_string())
+        .tcp_port(address.port())
+        .user(Some(user))
+        .pass(Some(password))
+        .prefer_socket(false)
+        .max_allowed_packet(Some(64_000_000))
+        .wait_timeout(Some(100));
+    mysql_async::Conn::new(options).await
+}
+
+#[tokio::test]
+async fn mysql_text_results_and_writes() {
+    let mut client = mysql("demo", "demo").await.unwrap();
+    let rows: Vec<(i64, Option<String>, Option<f64>)> = client.query("SELECT id, v, r FROM t ORDER BY id").await.unwrap();
+    assert_eq!(rows, [(1, Some("one".into()), Some(1.5)), (2, None, None)]);
+    client.query_drop("INSERT INTO t (v) VALUES ('a'), ('b')").await.unwrap();
+    assert_eq!((client.affected_rows(), client.last_insert_id()), (2, Some(4)));
+    let error = client.query_drop("SELEC 1").await.unwrap_err().to_string();
+    assert!(error.contains("syntax error"), "{error}");
+    let big: String = client.query_first("SELECT replace(hex(zeroblob(9000000)), '0', 'x')").await.unwrap().unwrap();
+    assert_eq!(big.len(), 18_000_000);
+}
+
+#[tokio::test]
+async fn mysql_prepared_statements() {
+    let mut client = mysql("hashed", "secret").await.unwrap();
+    let row: Option<(i64, String, f64, Vec<u8>)> = client.exec_first("SELECT id, v, r, b FROM t WHERE id = ?", (1,)).await.unwrap();
+    assert_eq!(row, Some((1, "one".into(), 1.5, vec![0, 0xff])));
+    client.exec_drop("INSERT INTO t (id, v, r) VALUES (?, ?, ?)", (7, None::<String>, 2.25)).await.unwrap();
+    let count: Option<i64> = client.exec_first("SELECT count(*) FROM t WHERE id = ? AND v IS NULL AND r = ?", (7, 2.25)).await.unwrap();
+    assert_eq!(count, Some(1));
+    assert!(client.exec_drop("SELECT nothing FROM t", ()).await.is_err());
+}
+
+#[tokio::test]
+async fn mysql_packets_with_several_statements_stop_at_an_error() {
+    let mut client = mysql("demo", "demo").await.unwrap();
+    let mut results = client.query_iter("INSERT INTO t (id) VALUES (10); SELECT 'x;y'; SELECT id FROM t WHERE id = 10").await.unwrap();
+    assert_eq!(results.affected_rows(), 1);
+    results.collect::<mysql_async::Row>().await.unwrap();
+    assert_eq!(results.collect::<String>().await.unwrap(), ["x;y"]);
+    assert_eq!(results.collect::<i64>().await.unwrap(), [10]);
+    drop(results);
+    let mut client = mysql("demo", "demo").await.unwrap();
+    let stopped = async {
+        let mut results = client.query_iter("INSERT INTO t (id) VALUES (11); SELECT bad; INSERT INTO t (id) VALUES (12)").await?;
+        results.collect::<mysql_async::Row>().await?;
+        results.collect::<mysql_async::Row>().await
+    };
+    assert!(stopped.await.is_err());
+    let ids: Vec<i64> = client.query("SELECT id FROM t WHERE id > 10").await.unwrap();
+    assert_eq!(ids, [11]);
+}
+
+#[tokio::test]
+async fn mysql_logins_are_refused_alike_for_a_wrong_password_and_an_unknown_user() {
+    for (user, password) in [("demo", "wrong"), ("hashed", "wrong"), ("nobody", "demo"), ("demo", "")] {
+        let error = mysql(user, password).await.err().expect("refused").to_string();
+        assert!(error.contains("1045") && error.contains("Access denied for user"), "{user}: {error}");
+    }
+}

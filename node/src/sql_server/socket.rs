@@ -1,0 +1,81 @@
+//! A client's socket, plain or TLS, with the bytes that have arrived and are not yet read.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Bytes that may wait while a statement runs; a client that sends more is read later.
+const PIPELINE_BYTES: usize = 1024 * 1024;
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// See the module.
+pub(crate) struct Socket {
+    stream: Box<dyn Stream>,
+    /// Arrived and not yet read.
+    pub(crate) arrived: BytesMut,
+    /// Encrypted.
+    pub(crate) secure: bool,
+}
+
+impl Socket {
+    /// A plain socket.
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: false }
+    }
+
+    /// The same client after a TLS handshake. What has arrived is the beginning of the handshake.
+    ///
+    /// # Errors
+    /// A handshake that fails, or plain bytes that came with the request for it.
+    pub(crate) async fn upgrade(self, config: Arc<rustls::ServerConfig>) -> io::Result<Self> {
+        if !self.arrived.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "plain bytes after a request for TLS"));
+        }
+        let stream = tokio_rustls::TlsAcceptor::from(config).accept(self.stream).await?;
+        Ok(Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: true })
+    }
+
+    /// Waits for more bytes.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the client has closed.
+    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+        if self.stream.read_buf(&mut self.arrived).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
+    }
+
+    /// Sends and empties `out`.
+    pub(crate) async fn send(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.stream.write_all(out).await?;
+        self.stream.flush().await?;
+        out.clear();
+        Ok(())
+    }
+
+    /// Runs `work`, and drops it when the client closes before it is done.
+    ///
+    /// # Errors
+    /// The client is gone.
+    pub(crate) async fn while_connected<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
+        tokio::pin!(work);
+        loop {
+            if self.arrived.len() >= PIPELINE_BYTES {
+                return Ok(work.await);
+            }
+            tokio::select! {
+                biased;
+                done = &mut work => return Ok(done),
+                read = self.stream.read_buf(&mut self.arrived) => if read? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                },
+            }
+        }
+    }
+}
