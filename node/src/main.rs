@@ -5,6 +5,7 @@ mod admin;
 mod cli;
 mod config;
 mod ctl;
+mod demo;
 mod grpc;
 mod http;
 mod interfaces;
@@ -30,7 +31,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Run(args) => run(&args),
-        Command::Demo(args) => anyhow::bail!("not in this build: demo of {} nodes", args.nodes),
+        Command::Demo(args) => process::control_runtime()?.block_on(demo::run(&args)),
         Command::Init(args) => process::control_runtime()?.block_on(init(&args)),
         Command::Join(args) => process::control_runtime()?.block_on(join(&args)),
         Command::Token(args) => match args.verb {

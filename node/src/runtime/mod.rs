@@ -23,7 +23,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use quorumsql_dataplane::DataPlane;
 use quorumsql_dataplane::config::RuntimeConfig;
-use quorumsql_dataplane::rules::{RuleRow, RuleSet};
+use quorumsql_dataplane::rules::{CompileOptions, RuleRow, RuleSet};
 use quorumsql_raft::Consensus;
 use tokio::sync::watch;
 
@@ -139,7 +139,6 @@ impl Runtime {
     }
 }
 
-fn compile_rules(rows: Vec<RuleRow>, regex_backtracking: bool) -> Result<(RuleSet, Vec<String>), String> {
-    let _ = (rows, regex_backtracking);
-    Ok((RuleSet::default(), Vec::new()))
+fn compile_rules(rows: Vec<RuleRow>, backtracking: bool) -> Result<(RuleSet, Vec<String>), String> {
+    RuleSet::compile(rows, CompileOptions { backtracking }).map_err(|error| error.to_string())
 }

@@ -165,14 +165,20 @@ fn show(rest: &[Token<'_>], facts: &Facts<'_>) -> Result<Chatter, SqlError> {
     let subject = words.iter().find(|word| !["GLOBAL", "SESSION", "FULL", "LOCAL"].contains(&word.as_str())).map(String::as_str);
     Ok(match subject {
         Some("VARIABLES") => Chatter::Answer(show_variables(rest, facts)),
-        Some("TABLES") => Chatter::Catalogue("SELECT name AS Tables_in_demo FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name"),
+        Some("TABLES") => Chatter::Catalogue(
+            "SELECT name AS Tables_in_demo FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name",
+        ),
         Some("DATABASES" | "SCHEMAS") => Chatter::Answer(Rows::text(&["Database"], vec![vec![Value::Text("demo".into())]])),
         Some("STATUS") => Chatter::Answer(Rows::text(&["Variable_name", "Value"], Vec::new())),
         Some("WARNINGS" | "ERRORS") => Chatter::Answer(Rows::text(&["Level", "Code", "Message"], Vec::new())),
         Some("SLAVE" | "REPLICA") => Chatter::Answer(Rows::text(&["Replica_IO_State"], Vec::new())),
         Some("PROCESSLIST") => Chatter::Answer(Rows::text(&["Id", "User", "Host", "db", "Command", "Time", "State", "Info"], Vec::new())),
         other => {
-            let message = format!("SHOW {} is not known to the embedded backend of the demo, current database {}", other.unwrap_or_default(), facts.database);
+            let message = format!(
+                "SHOW {} is not known to the embedded backend of the demo, current database {}",
+                other.unwrap_or_default(),
+                facts.database
+            );
             return Err(SqlError::new(1235, "42000", "0A000", message));
         }
     })
@@ -180,7 +186,8 @@ fn show(rest: &[Token<'_>], facts: &Facts<'_>) -> Result<Chatter, SqlError> {
 
 /// `SHOW VARIABLES [LIKE 'pattern']`, also `WHERE Variable_name = '…'`: every quoted text is a pattern.
 fn show_variables(rest: &[Token<'_>], facts: &Facts<'_>) -> Rows {
-    let patterns: Vec<String> = rest.iter().filter(|token| matches!(token.kind, Kind::String | Kind::DoubleQuoted)).map(Token::unquoted).collect();
+    let patterns: Vec<String> =
+        rest.iter().filter(|token| matches!(token.kind, Kind::String | Kind::DoubleQuoted)).map(Token::unquoted).collect();
     let flags = ["autocommit", "innodb_read_only", "performance_schema", "read_only", "super_read_only"];
     let rows = variables(facts)
         .into_iter()
@@ -203,7 +210,9 @@ fn like(pattern: &str, text: &str) -> bool {
     match pattern.chars().next() {
         None => text.is_empty(),
         Some('%') => text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| like(&pattern[1..], &text[at..])),
-        Some(first) => text.chars().next().is_some_and(|other| (first == '_' || first.eq_ignore_ascii_case(&other)) && like(&pattern[first.len_utf8()..], &text[other.len_utf8()..])),
+        Some(first) => text.chars().next().is_some_and(|other| {
+            (first == '_' || first.eq_ignore_ascii_case(&other)) && like(&pattern[first.len_utf8()..], &text[other.len_utf8()..])
+        }),
     }
 }
 
@@ -231,7 +240,14 @@ mod tests {
             (Face::Mysql, "ROLLBACK WORK TO a", None),
             (Face::Pgsql, "ROLLBACK", Some(Chatter::Rollback)),
             (Face::Mysql, "SELECT 1", None),
-            (Face::Mysql, "SHOW VARIABLES WHERE Variable_name = 'server_id'", Some(Chatter::Answer(Rows::text(&["Variable_name", "Value"], vec![vec![Value::Text("server_id".into()), Value::Text("2".into())]])))),
+            (
+                Face::Mysql,
+                "SHOW VARIABLES WHERE Variable_name = 'server_id'",
+                Some(Chatter::Answer(Rows::text(
+                    &["Variable_name", "Value"],
+                    vec![vec![Value::Text("server_id".into()), Value::Text("2".into())]],
+                ))),
+            ),
         ] {
             assert_eq!(recognise(sql, &facts(face)).unwrap(), expected, "{sql}");
         }

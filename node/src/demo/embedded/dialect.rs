@@ -71,7 +71,11 @@ fn edit(tokens: &[Token<'_>], at: usize, edits: &mut Edits<'_>, variable: &dyn F
         Kind::Word if word(1, "AUTO_INCREMENT") => column(tokens, at, 2, edits),
         Kind::Word if word(1, "NOT") && word(2, "NULL") && word(3, "AUTO_INCREMENT") => column(tokens, at, 4, edits),
         Kind::Word if word(0, "SERIAL") || word(0, "BIGSERIAL") => column(tokens, at, 1, edits),
-        Kind::Sign if sign(0, ')') && is_table_option(tokens.get(at + 1)) && (!word(1, "DEFAULT") || word(2, "CHARSET") || word(2, "CHARACTER")) => {
+        Kind::Sign
+            if sign(0, ')')
+                && is_table_option(tokens.get(at + 1))
+                && (!word(1, "DEFAULT") || word(2, "CHARSET") || word(2, "CHARACTER")) =>
+        {
             let end = tokens.last().map_or(token.end(), Token::end);
             edits.replace(token.end(), end, "");
             tokens.len() - at
@@ -146,7 +150,10 @@ mod tests {
             ("SELECT pg_catalog.version()", "SELECT version()"),
             ("CREATE TABLE t (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY)", "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT)"),
             ("CREATE TABLE t (v VARCHAR(9) DEFAULT 'x')", "CREATE TABLE t (v VARCHAR(9) DEFAULT 'x')"),
-            ("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=InnoDB", "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, v INT)"),
+            (
+                "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=InnoDB",
+                "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT, v INT)",
+            ),
             ("CREATE TABLE t (id SERIAL PRIMARY KEY)", "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT)"),
             ("CREATE TABLE t (a INT) DEFAULT CHARSET=utf8", "CREATE TABLE t (a INT)"),
         ] {

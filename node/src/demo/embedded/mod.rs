@@ -57,7 +57,13 @@ impl Embedded {
             let (mysql_address, pgsql_address) = (listeners.0.local_addr()?, listeners.1.local_addr()?);
             mysql.push(mysql_address);
             pgsql.push(pgsql_address);
-            let server = Arc::new(Server { id, mysql_port: mysql_address.port(), pgsql_port: pgsql_address.port(), read_only: AtomicBool::new(id != 1), file: file.clone() });
+            let server = Arc::new(Server {
+                id,
+                mysql_port: mysql_address.port(),
+                pgsql_port: pgsql_address.port(),
+                read_only: AtomicBool::new(id != 1),
+                file: file.clone(),
+            });
             let database = Arc::new(EmbeddedDatabase { server, accounts: known.clone() });
             tasks.spawn(listener::serve(Face::Mysql, listeners.0, database.clone(), listener::ServeOptions::default()));
             tasks.spawn(listener::serve(Face::Pgsql, listeners.1, database, listener::ServeOptions::default()));
@@ -135,7 +141,8 @@ impl Database for EmbeddedDatabase {
     }
 
     fn open(&self, login: Login) -> Result<EmbeddedSession, SqlError> {
-        let connection = connect(&self.server.file).map_err(|error| SqlError::new(1105, "HY000", "58000", format!("the demo's database does not open: {error}")))?;
+        let connection = connect(&self.server.file)
+            .map_err(|error| SqlError::new(1105, "HY000", "58000", format!("the demo's database does not open: {error}")))?;
         EmbeddedSession::new(self.server.clone(), login, connection)
     }
 }
@@ -185,7 +192,9 @@ mod tests {
             Value::Blob(_) => "BLOB".to_owned(),
         };
         match session.execute(sql, &[]).await {
-            Ok(Answer::Rows(rows)) => rows.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|")).collect::<Vec<_>>().join(" / "),
+            Ok(Answer::Rows(rows)) => {
+                rows.rows.iter().map(|row| row.iter().map(cell).collect::<Vec<_>>().join("|")).collect::<Vec<_>>().join(" / ")
+            }
             Ok(Answer::Done(_)) => "ok".into(),
             Err(error) => format!("{}/{} {}", error.mysql_code, error.pgsql_state, error.message),
         }
@@ -215,7 +224,12 @@ mod tests {
             (&writer, Face::Mysql, "SET NAMES utf8mb4", "ok"),
             (&writer, Face::Mysql, "SHOW TABLES", "a / greetings / s / t"),
             (&writer, Face::Mysql, "COMMIT", "ok"),
-            (&reader, Face::Mysql, "DELETE FROM t", "1290/25006 The MySQL server is running with the --read-only option so it cannot execute this statement"),
+            (
+                &reader,
+                Face::Mysql,
+                "DELETE FROM t",
+                "1290/25006 The MySQL server is running with the --read-only option so it cannot execute this statement",
+            ),
             (&reader, Face::Pgsql, "DELETE FROM t", "1290/25006 cannot execute DELETE in a read-only transaction"),
             (&writer, Face::Mysql, "SELECT x FROM t", "1054/42703 Unknown column 'x' in 'field list'"),
             (&writer, Face::Pgsql, "SELECT x FROM t", "1054/42703 column \"x\" does not exist"),
@@ -262,7 +276,7 @@ mod tests {
         let [writer, _] = servers(&directory);
         let mut session = session(&writer, Face::Pgsql);
         assert_eq!(ask(&mut session, "BEGIN").await, "ok");
-        assert!(ask(&mut session, "SELECT nothing").await.contains("42703"));
+        assert!(ask(&mut session, "SELECT absent").await.contains("42703"));
         assert!(session.status().failed);
         assert!(ask(&mut session, "SELECT 1").await.contains("25P02"));
         assert_eq!(ask(&mut session, "COMMIT").await, "ok");

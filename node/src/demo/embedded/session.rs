@@ -37,7 +37,13 @@ impl EmbeddedSession {
     }
 
     fn facts(&self) -> Facts<'_> {
-        Facts { server: &self.server, face: self.login.face, database: &self.database, autocommit: self.autocommit, connection_id: self.login.connection_id }
+        Facts {
+            server: &self.server,
+            face: self.login.face,
+            database: &self.database,
+            autocommit: self.autocommit,
+            connection_id: self.login.connection_id,
+        }
     }
 
     async fn chat(&mut self, chatter: Chatter) -> Result<Answer, SqlError> {
@@ -108,12 +114,17 @@ impl EmbeddedSession {
         .await
     }
 
-    async fn blocking<T: Send + 'static>(&mut self, work: impl FnOnce(&Connection) -> Result<T, SqlError> + Send + 'static) -> Result<T, SqlError> {
+    async fn blocking<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Connection) -> Result<T, SqlError> + Send + 'static,
+    ) -> Result<T, SqlError> {
         let cancel = Cancel::default();
         let (connection, flag, face) = (self.connection.clone(), cancel.flag(), self.login.face);
         let (result, in_transaction) = tokio::task::spawn_blocking(move || {
             let mut connection = connection.lock();
-            let result = engine::limit(&mut connection, STATEMENT_TIME, flag).map_err(|error| errors::from_engine(face, &error)).and_then(|()| work(&connection));
+            let result = engine::limit(&mut connection, STATEMENT_TIME, flag)
+                .map_err(|error| errors::from_engine(face, &error))
+                .and_then(|()| work(&connection));
             (result, !connection.is_autocommit())
         })
         .await
@@ -141,7 +152,10 @@ impl Session for EmbeddedSession {
             && done.last_insert_id > 0
         {
             let (server, login, id) = (self.server.clone(), self.login.clone(), i64::try_from(done.last_insert_id).unwrap_or(0));
-            self.blocking(move |connection| register(connection, &server, &login, id).map_err(|error| errors::from_engine(login.face, &EngineError::from(error)))).await?;
+            self.blocking(move |connection| {
+                register(connection, &server, &login, id).map_err(|error| errors::from_engine(login.face, &EngineError::from(error)))
+            })
+            .await?;
         }
         answer
     }
@@ -154,7 +168,8 @@ impl Session for EmbeddedSession {
         }
         let face = self.login.face;
         let text = dialect::rewrite(sql, &|name| chatter::variable(name, &self.facts()));
-        self.blocking(move |connection| engine::describe_by_running(connection, &text).map_err(|error| errors::from_engine(face, &error))).await
+        self.blocking(move |connection| engine::describe_by_running(connection, &text).map_err(|error| errors::from_engine(face, &error)))
+            .await
     }
 
     fn use_database(&mut self, name: &str) -> Result<(), SqlError> {
@@ -207,11 +222,9 @@ fn register(connection: &Connection, server: &Arc<Server>, login: &Login, last_i
     connection.create_scalar_function("pg_is_in_recovery", 0, flags, move |_| Ok(if recovery.is_read_only() { "t" } else { "f" }))?;
     for arguments in [1, 2] {
         let server = server.clone();
-        connection.create_scalar_function("current_setting", arguments, flags, move |context| Ok(chatter::setting(&context.get::<String>(0)?, &server)))?;
+        connection.create_scalar_function("current_setting", arguments, flags, move |context| {
+            Ok(chatter::setting(&context.get::<String>(0)?, &server))
+        })?;
     }
-    connection.create_scalar_function("set_config", 3, flags, |context| context.get::<Option<String>>(1))?;
-    connection.create_scalar_function("sleep", 1, flags, |context| {
-        std::thread::sleep(Duration::from_secs_f64(context.get::<f64>(0)?.clamp(0.0, 60.0)));
-        Ok(0)
-    })
+    connection.create_scalar_function("set_config", 3, flags, |context| context.get::<Option<String>>(1))
 }
