@@ -7,9 +7,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use quorumsql_dataplane::{DataPlane, DataPlaneOptions};
 use quorumsql_raft::{Consensus, LogStoreKind, RaftOptions, Timings};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
+use crate::admin::AdminServer;
 use crate::config::{LogStore, NodeConfig};
 use crate::grpc::credentials::Credentials;
 use crate::grpc::{self, Protection};
@@ -19,6 +24,7 @@ use crate::lifecycle::{Lifecycle, Stage};
 use crate::local::NodeFacts;
 use crate::runtime::{Observed, RowValidator, Runtime};
 use crate::shutdown::{self, Signals};
+use crate::sql_server::{Face, ServeOptions};
 use crate::telemetry::Telemetry;
 
 /// Runs a node until it is told to stop.
@@ -49,7 +55,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     )?;
 
     let facts = Arc::new(NodeFacts::new(runtime.clone(), life.clone(), own_variables(&config)));
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     serve_grpc(&config, &consensus, &runtime, &mut tasks).await?;
     {
         let (runtime, dataplane) = (runtime.clone(), dataplane.clone());
@@ -60,7 +66,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
         let (consensus, runtime, dataplane, life) = (consensus.clone(), runtime.clone(), dataplane.clone(), life.clone());
         tasks.spawn(async move { interfaces::open(interfaces, &consensus, &runtime, &dataplane, &life).await });
     }
-    drop(facts);
+    serve_admin(&config, AdminServer::new(consensus.clone(), dataplane.clone(), facts), &mut tasks).await?;
 
     let mut requests = life.shutdown_requests();
     requests.wait_for(|count| *count > 0).await?;
@@ -118,12 +124,7 @@ fn own_variables(config: &NodeConfig) -> Vec<(String, String)> {
     own.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-async fn serve_grpc(
-    config: &NodeConfig,
-    consensus: &Consensus,
-    runtime: &Arc<Runtime>,
-    tasks: &mut tokio::task::JoinSet<()>,
-) -> anyhow::Result<()> {
+async fn serve_grpc(config: &NodeConfig, consensus: &Consensus, runtime: &Arc<Runtime>, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
     if config.listen.grpc.is_empty() {
         return Ok(());
     }
@@ -140,6 +141,33 @@ async fn serve_grpc(
         }
     });
     Ok(())
+}
+
+async fn serve_admin(config: &NodeConfig, server: AdminServer, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+    for (key, address, face) in
+        [("listen.admin_mysql", &config.listen.admin_mysql, Face::Mysql), ("listen.admin_pgsql", &config.listen.admin_pgsql, Face::Pgsql)]
+    {
+        if address.is_empty() {
+            continue;
+        }
+        let (listener, local) = bind(key, address).await?;
+        let tls = server_certificate(config, key, local)?.map(|(certificate, key)| tls_config(&certificate, &key)).transpose()?;
+        let options = ServeOptions { require_tls: tls.is_some(), tls };
+        let server = server.clone();
+        tasks.spawn(async move {
+            match face {
+                Face::Mysql => server.serve_mysql(listener, options).await,
+                Face::Pgsql => server.serve_pgsql(listener, options).await,
+            }
+        });
+    }
+    Ok(())
+}
+
+fn tls_config(certificate: &[u8], key: &[u8]) -> anyhow::Result<Arc<ServerConfig>> {
+    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>().context("server certificate")?;
+    let key = PrivateKeyDer::from_pem_slice(key).context("server key")?;
+    Ok(Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?))
 }
 
 /// `admin-admin_credentials` in force.

@@ -105,7 +105,7 @@ struct EmbeddedDatabase {
 impl Database for EmbeddedDatabase {
     type Session = EmbeddedSession;
 
-    fn parameters(&self, face: Face) -> Parameters {
+    async fn parameters(&self, face: Face) -> Parameters {
         let on = |on: bool| if on { "on" } else { "off" };
         match face {
             Face::Mysql => Parameters {
@@ -140,7 +140,7 @@ impl Database for EmbeddedDatabase {
         Ok(self.accounts.iter().find(|(name, _)| *name == login.user).map(|(_, password)| Account { secret: password.clone() }))
     }
 
-    fn open(&self, login: Login) -> Result<EmbeddedSession, SqlError> {
+    async fn open(&self, login: Login) -> Result<EmbeddedSession, SqlError> {
         let connection = connect(&self.server.file)
             .map_err(|error| SqlError::new(1105, "HY000", "58000", format!("the demo's database does not open: {error}")))?;
         EmbeddedSession::new(self.server.clone(), login, connection)
