@@ -140,3 +140,55 @@ async fn mysql_logins_are_refused_alike_for_a_wrong_password_and_an_unknown_user
         assert!(error.contains("1045") && error.contains("Access denied for user"), "{user}: {error}");
     }
 }
+
+async fn pgsql(user: &str, password: &str) -> Result<tokio_postgres::Client, tokio_postgres::Error> {
+    let address = served(Face::Pgsql).await;
+    let mut config = tokio_postgres::Config::new();
+    config.host(address.ip().to_string()).port(address.port()).user(user).password(password).dbname("demo");
+    let (client, connection) = config.connect(tokio_postgres::NoTls).await?;
+    tokio::spawn(connection);
+    Ok(client)
+}
+
+#[tokio::test]
+async fn pgsql_extended_protocol() {
+    let client = pgsql("demo", "demo").await.unwrap();
+    let row = client.query_one("SELECT id, v, r, b FROM t WHERE v = $1", &[&"one"]).await.unwrap();
+    let found: (i64, String, f64, Vec<u8>) = (row.get(0), row.get(1), row.get(2), row.get(3));
+    assert_eq!(found, (1, "one".into(), 1.5, vec![0, 0xff]));
+    let count = client.query_one("SELECT count(*) FROM t WHERE v = $1", &[&"one"]).await.unwrap();
+    assert_eq!(count.get::<_, i64>(0), 1);
+    assert_eq!(client.execute("UPDATE t SET v = $2 WHERE id = $1", &[&"2", &None::<String>]).await.unwrap(), 1);
+    let typed = client.prepare_typed("SELECT v FROM t WHERE id = $1", &[tokio_postgres::types::Type::INT8]).await.unwrap();
+    assert_eq!(client.query_one(&typed, &[&1_i64]).await.unwrap().get::<_, Option<String>>(0), Some("one".into()));
+    let error = client.query("SELECT bad FROM t", &[]).await.unwrap_err();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "42601");
+    // The connection goes on after an error.
+    assert_eq!(client.query("SELECT id FROM t", &[]).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn pgsql_simple_protocol_with_several_statements() {
+    let client = pgsql("demo", "demo").await.unwrap();
+    let messages = client.simple_query("INSERT INTO t (id) VALUES (10), (11); SELECT id, 'a;b' FROM t WHERE id = 10;").await.unwrap();
+    let told: Vec<String> = messages
+        .iter()
+        .map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => format!("{:?} {:?}", row.get(0), row.get(1)),
+            tokio_postgres::SimpleQueryMessage::CommandComplete(count) => count.to_string(),
+            _ => "columns".into(),
+        })
+        .collect();
+    assert_eq!(told, ["2", "columns", "Some(\"10\") Some(\"a;b\")", "1"]);
+    assert!(client.simple_query("INSERT INTO t (id) VALUES (12); SELECT bad; INSERT INTO t (id) VALUES (13)").await.is_err());
+    assert_eq!(client.query("SELECT id FROM t WHERE id > 11", &[]).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn pgsql_logins_fail_as_at_a_postgresql_server() {
+    for (user, password) in [("demo", "wrong"), ("nobody", "demo")] {
+        let error = pgsql(user, password).await.err().expect("refused");
+        let error = error.as_db_error().expect("told");
+        assert_eq!((error.code().code(), error.message()), ("28P01", &*format!("password authentication failed for user \"{user}\"")));
+    }
+}

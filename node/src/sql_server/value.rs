@@ -27,7 +27,7 @@ pub(crate) fn real_text(number: f64) -> String {
         };
     }
     let size = number.abs();
-    if size != 0.0 && !(1e-4..1e15).contains(&size) {
+    if size != 0.0 && !(1e-4..1e17).contains(&size) {
         let text = format!("{number:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let point = if digits.contains('.') { "" } else { ".0" };
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn reals_print_as_in_sqlite() {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
-        for number in [0.0, 1.0, -1.5, 0.1 + 0.2, 1e14, 1e15, 123_456_789.123_456_78, 1e-5, 0.0001, 2.5e300, -7e-12] {
+        for number in [0.0, 1.0, -1.5, 0.1 + 0.2, 1e14, 1e15, 1e16, 1e17, 1e18, 123_456_789.123_456_78, 1e-5, 0.0001, 2.5e300, -7e-12] {
             let expected: String = connection.query_row("SELECT CAST(?1 AS TEXT)", [number], |row| row.get(0)).unwrap();
             assert_eq!(real_text(number), expected, "{number}");
         }
