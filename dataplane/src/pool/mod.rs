@@ -83,6 +83,11 @@ pub trait Dialect: Sized + 'static {
         false
     }
 
+    /// Asks an idle backend whether it is well (COM_PING, an empty query). Runs under a deadline; an error closes it.
+    fn ping(_backend: &mut Self::Backend) -> impl Future<Output = io::Result<()>> {
+        std::future::ready(Ok(()))
+    }
+
     /// What is sent, without waiting, to a healthy connection before it is closed (COM_QUIT, Terminate).
     fn goodbye() -> &'static [u8];
 

@@ -1,13 +1,19 @@
 //! Upkeep of idle connections: once a second, and at once when the configuration has changed.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::connection::Entry;
 use super::row::ServerRow;
 use super::{Dialect, Pool};
+use crate::stats::Counter;
 use crate::worker::Sweep;
 use crate::worker::snapshot::Snapshot;
 use crate::worker::ticker::TICK;
+
+/// Time for the answer to a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> Sweep for Pool<D> {
     /// Closes idle connections whose server is not ONLINE or closed them, that are too old, or that are too many.
@@ -27,6 +33,7 @@ impl<D: Dialect> Sweep for Pool<D> {
             self.close(entry);
         }
         self.trim(variables.free_connections_pct);
+        self.ping(ticks(variables.ping_interval_server));
         self.serve_waiters();
     }
 
@@ -67,6 +74,59 @@ impl<D: Dialect> Pool<D> {
         });
         for entry in surplus {
             self.close(entry);
+        }
+    }
+}
+
+impl<D: Dialect> Pool<D> {
+    /// Pings what has been idle for `interval`, each in a task of its own; meanwhile it counts as used.
+    fn ping(&self, interval: u64) {
+        let Some(pool) = self.ctx.upgrade().map(|ctx| Self::of(&ctx)) else { return };
+        let now = self.ticker.now();
+        let silent = self.idle.borrow_mut().take_all(|entry| now.saturating_sub(entry.last_used) >= interval);
+        for entry in silent {
+            entry.row.cells(self.worker).free.sub(1);
+            let mut ping = Pinged { pool: Rc::clone(&pool), entry: Some(entry) };
+            ping.count().add(1);
+            tokio::task::spawn_local(async move { ping.run().await });
+        }
+    }
+}
+
+/// An idle connection that is being pinged; closed unless it answers.
+struct Pinged<D: Dialect> {
+    pool: Rc<Pool<D>>,
+    entry: Option<Box<Entry<D>>>,
+}
+
+impl<D: Dialect> Pinged<D> {
+    async fn run(&mut self) {
+        let Some(entry) = &mut self.entry else { return };
+        let answer = self.pool.ticker.guard(PING_TIMEOUT, Box::pin(D::ping(&mut entry.backend))).await;
+        if let Ok(Ok(())) = answer
+            && entry.row.keeps_connections()
+            && let Some(entry) = self.take()
+        {
+            self.pool.give_back(entry);
+        }
+    }
+
+    fn take(&mut self) -> Option<Box<Entry<D>>> {
+        let entry = self.entry.take()?;
+        entry.row.cells(self.pool.worker).used.sub(1);
+        Some(entry)
+    }
+
+    fn count(&self) -> &Counter {
+        &self.entry.as_ref().expect("taken at the end only").row.cells(self.pool.worker).used
+    }
+}
+
+impl<D: Dialect> Drop for Pinged<D> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.take() {
+            tracing::debug!(server = %entry.row.address(), "idle connection does not answer its ping");
+            self.pool.discard(entry);
         }
     }
 }

@@ -66,6 +66,14 @@ impl Dialect for Fake {
         &mut backend.link
     }
 
+    async fn ping(backend: &mut Backend) -> io::Result<()> {
+        backend.link.send_bytes(b"ping").await?;
+        match &backend.link.recv().await?[..] {
+            b"pong" => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+
     fn goodbye() -> &'static [u8] {
         b"bye"
     }
@@ -451,6 +459,33 @@ fn surplus_and_old_idle_connections_are_closed() {
         assert_eq!(counts(&workers, 0).1, 5);
         workers.advance(10);
         assert_eq!(counts(&workers, 0).1, 2, "10 % of 20");
+    });
+}
+
+#[test]
+fn what_is_idle_for_long_must_answer_a_ping() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()).unwrap();
+    runtime.block_on(async {
+        for (answer, kept) in [("pong", 1), ("what?", 0)] {
+            let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));
+            let script: Rc<Script> = Rc::default();
+            let mut user = User::new(&workers, 0, "u", &script);
+            user.take(1).release();
+            workers.advance(1210);
+            assert_eq!(counts(&workers, 0), (1, 0, 1));
+            let server = script.opened.borrow_mut().pop().unwrap();
+            server.readable().await.unwrap();
+            let mut ping = [0; 16];
+            while server.try_read(&mut ping).is_err() {
+                server.readable().await.unwrap();
+            }
+            assert!(ping.starts_with(b"ping"));
+            server.try_write(answer.as_bytes()).unwrap();
+            while counts(&workers, 0).0 == 1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(counts(&workers, 0), (0, kept, 1));
+        }
     });
 }
 

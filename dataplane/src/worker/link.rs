@@ -226,13 +226,31 @@ impl Link {
         self.state.early.is_some()
     }
 
-    /// Looks, without waiting, whether a connection that should be silent has closed or said something.
+    /// Looks, without waiting, whether a connection that should be silent has closed or said something. Asks the socket only
+    /// if the runtime has seen it become readable; so it costs no system call in the usual case.
     pub fn check_idle(&mut self) -> IdleCheck {
-        let mut cx = Context::from_waker(Waker::noop());
-        match self.poll_recv(&mut cx) {
-            Poll::Pending => IdleCheck::Quiet,
-            Poll::Ready(Ok(chunk)) if !chunk.is_empty() => IdleCheck::Bytes(chunk),
-            Poll::Ready(_) => IdleCheck::Closed,
+        if let Some(early) = self.state.early.take() {
+            return IdleCheck::Bytes(early);
+        }
+        let mut chunk = self.chunks.take();
+        let read = match &mut self.io {
+            Io::Tcp(socket) => socket.try_read(chunk.spare_mut()),
+            Io::Unix(socket) => socket.try_read(chunk.spare_mut()),
+            Io::Memory(_) => match self.poll_read(&mut Context::from_waker(Waker::noop()), &mut chunk) {
+                Poll::Ready(Ok(0)) => Ok(0),
+                Poll::Ready(Ok(_)) => return IdleCheck::Bytes(chunk),
+                Poll::Ready(Err(error)) => Err(error),
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            },
+        };
+        match read {
+            Ok(0) => IdleCheck::Closed,
+            Ok(count) => {
+                chunk.filled(count);
+                IdleCheck::Bytes(chunk)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => IdleCheck::Quiet,
+            Err(_) => IdleCheck::Closed,
         }
     }
 

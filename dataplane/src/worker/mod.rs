@@ -15,12 +15,12 @@
 //!     if Box::pin(s.login()).await.is_err() { return }               // waits by s.session.wait(&mut s.link), too
 //!     loop {
 //!         s.session.timer.arm(s.ctx.config().mysql.variables.wait_timeout);
-//!         match s.session.wait(&mut s.link).await {                  // owns no buffer while it waits
+//!         match s.session.wait(&mut s.link).await {                  // owns no buffer; `wait_busy` in a transaction
 //!             Wake::Bytes(chunk) if chunk.is_empty() => return,      // client closed
 //!             Wake::Bytes(chunk) => Box::pin(s.exchange(chunk)).await,
 //!             Wake::Expired | Wake::Broken(_) => return,
 //!             Wake::Signal(Signal::Drain) => …,                      // 1053 / 57P01, then return
-//!             Wake::Signal(_) => return,
+//!             Wake::Signal(_) => return,                             // (KillQuery does not wake an idle session)
 //!         }
 //!     }
 //! }

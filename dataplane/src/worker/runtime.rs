@@ -108,20 +108,24 @@ impl Shared {
     }
 }
 
-/// Starts the thread of one worker.
+/// Starts the thread of one worker and waits until its runtime stands.
 pub(crate) fn start(shared: Arc<Shared>, seat: Arc<WorkerSeat>, messages: mpsc::Receiver<Message>) -> io::Result<JoinHandle<()>> {
-    let mut builder = Builder::new_current_thread();
-    builder.enable_all();
-    std::thread::Builder::new().name(format!("worker-{}", seat.index)).spawn(move || {
-        let runtime = match builder.build_local(LocalOptions::default()) {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                tracing::error!(worker = seat.index, %error, "worker cannot start");
-                return;
-            }
+    let (started, standing) = std::sync::mpsc::sync_channel(1);
+    let name = format!("worker-{}", seat.index);
+    let thread = std::thread::Builder::new().name(name).spawn(move || {
+        let built = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+        let (runtime, outcome) = match built {
+            Ok(runtime) => (Some(runtime), Ok(())),
+            Err(error) => (None, Err(error)),
         };
-        runtime.block_on(run(WorkerContext::new(shared, seat), messages));
-    })
+        // The starter waits for this word.
+        let _ = started.send(outcome);
+        if let Some(runtime) = runtime {
+            runtime.block_on(run(WorkerContext::new(shared, seat), messages));
+        }
+    })?;
+    standing.recv().unwrap_or_else(|_| Err(io::Error::other("worker thread ended at its start")))?;
+    Ok(thread)
 }
 
 async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {

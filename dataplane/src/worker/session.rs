@@ -222,23 +222,36 @@ impl SessionEntry {
 
     /// The most urgent signal that is set, without waiting. `KillQuery` and `ServerGone` are cleared by this.
     pub fn take_signal(&self) -> Option<Signal> {
+        if self.holding.get() == 0 {
+            // The connection that was to be cut has been given up already.
+            self.clear(Signal::ServerGone);
+        }
         let set = self.signals.get();
         let signal = Signal::BY_URGENCY.into_iter().find(|signal| set & signal.bit() != 0)?;
         if matches!(signal, Signal::KillQuery | Signal::ServerGone) {
-            self.signals.set(set & !signal.bit());
+            self.clear(signal);
         }
         Some(signal)
     }
 
-    /// Forgets a `KillQuery` or `ServerGone` that came after its statement had ended; call it when a statement starts.
+    /// Forgets a `KillQuery` that came when its statement had ended. `wait` does it, too.
     pub fn forget_kill_query(&self) {
-        self.signals.set(self.signals.get() & !(Signal::KillQuery.bit() | Signal::ServerGone.bit()));
+        self.clear(Signal::KillQuery);
+    }
+
+    fn clear(&self, signal: Signal) {
+        self.signals.set(self.signals.get() & !signal.bit());
+    }
+
+    fn is_draining(&self) -> bool {
+        self.signals.get() & Signal::Drain.bit() != 0
     }
 
     /// Ready with a signal that is at least as urgent as `KillQuery` (a draining session finishes its statement).
     pub fn poll_interrupt(&self, cx: &mut Context<'_>) -> Poll<Signal> {
         if self.signals.get() & !Signal::Drain.bit() != 0
             && let Some(signal) = self.take_signal()
+            && signal != Signal::Drain
         {
             return Poll::Ready(signal);
         }
@@ -285,10 +298,15 @@ impl SessionGuard {
         Rc::clone(&self.entry)
     }
 
-    /// Waits for bytes of the client, for `self.timer`, or for a signal. The future is three words and owns nothing: this is
-    /// the wait of an idle session.
+    /// Waits for bytes of the client, for `self.timer`, or for a signal other than `KillQuery`, which an idle session ignores.
+    /// The future is three words and owns nothing: this is the wait of an idle session.
     pub fn wait<'a>(&'a self, link: &'a mut Link) -> Wait<'a> {
-        Wait { entry: &self.entry, link }
+        Wait { entry: &self.entry, link, heeds_drain: true }
+    }
+
+    /// As `wait`, while a transaction or another state must be finished first: a drain does not end it.
+    pub fn wait_busy<'a>(&'a self, link: &'a mut Link) -> Wait<'a> {
+        Wait { entry: &self.entry, link, heeds_drain: false }
     }
 }
 
@@ -339,13 +357,15 @@ pub enum Wake {
 pub struct Wait<'a> {
     entry: &'a SessionEntry,
     link: &'a mut Link,
+    heeds_drain: bool,
 }
 
 impl Future for Wait<'_> {
     type Output = Wake;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Wake> {
-        let Self { entry, link } = &mut *self;
+        let Self { entry, link, heeds_drain } = &mut *self;
+        entry.forget_kill_query();
         if let Poll::Ready(signal) = entry.poll_interrupt(cx) {
             return Poll::Ready(Wake::Signal(signal));
         }
@@ -354,9 +374,73 @@ impl Future for Wait<'_> {
             Poll::Ready(Err(error)) => return Poll::Ready(Wake::Broken(error)),
             Poll::Pending => {}
         }
-        if entry.signals.get() & Signal::Drain.bit() != 0 {
+        if *heeds_drain && entry.is_draining() {
             return Poll::Ready(Wake::Signal(Signal::Drain));
         }
         entry.timer.poll_expired(cx).map(|()| Wake::Expired)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::worker::testing::{Workers, client, config, poll_once};
+
+    #[test]
+    fn ids_skip_live_sessions_and_zero() {
+        let ids = Ids::new(5, COUNTER_MASK - 1);
+        let taken: Vec<u32> = (0..3).map(|_| ids.take()).collect();
+        assert_eq!(taken, [5 << 24 | (COUNTER_MASK - 1), 5 << 24 | COUNTER_MASK, 5 << 24 | 1]);
+        ids.next.store(COUNTER_MASK, Ordering::Relaxed);
+        assert_eq!(ids.take(), 5 << 24 | 2);
+        ids.put_back(taken[1]);
+        ids.next.store(COUNTER_MASK, Ordering::Relaxed);
+        assert_eq!(ids.take(), taken[1]);
+    }
+
+    #[test]
+    fn an_idle_session_wakes_for_what_concerns_it() {
+        let workers = Workers::new(1, config(1, &[]));
+        let ctx = &workers.contexts[0];
+        let (_far, mut front, session) = client(ctx, Protocol::Mysql);
+        let entry = session.entry();
+        let mut wake = |session: &SessionGuard, busy: bool| {
+            let mut wait = if busy { session.wait_busy(&mut front) } else { session.wait(&mut front) };
+            match poll_once(Pin::new(&mut wait)) {
+                Poll::Ready(Wake::Signal(signal)) => Some(signal),
+                Poll::Ready(other) => panic!("{other:?}"),
+                Poll::Pending => None,
+            }
+        };
+        for ignored in [Signal::KillQuery, Signal::ServerGone] {
+            entry.signal(ignored);
+            assert_eq!(wake(&session, false), None, "{ignored:?}");
+            assert_eq!(entry.take_signal(), None);
+        }
+        entry.set_holding(1);
+        entry.signal(Signal::ServerGone);
+        assert_eq!(wake(&session, false), Some(Signal::ServerGone));
+        entry.signal(Signal::Drain);
+        assert_eq!(wake(&session, true), None);
+        assert_eq!(wake(&session, false), Some(Signal::Drain));
+        entry.signal(Signal::Kill);
+        assert_eq!(wake(&session, true), Some(Signal::Kill));
+        assert_eq!(wake(&session, false), Some(Signal::Kill), "stays");
+    }
+
+    #[test]
+    fn bytes_come_before_a_drain_and_a_timer_ends_the_wait() {
+        let workers = Workers::new(1, config(1, &[]));
+        let (mut far, mut front, session) = client(&workers.contexts[0], Protocol::Mysql);
+        session.timer.arm(Duration::from_millis(100));
+        workers.advance(2);
+        session.signal(Signal::Drain);
+        far.send_at_once(b"last words");
+        assert!(
+            matches!(poll_once(Pin::new(&mut session.wait(&mut front))), Poll::Ready(Wake::Bytes(bytes)) if &bytes[..] == b"last words")
+        );
+        assert!(matches!(poll_once(Pin::new(&mut session.wait_busy(&mut front))), Poll::Ready(Wake::Expired)));
     }
 }
