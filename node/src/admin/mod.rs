@@ -18,6 +18,7 @@ mod rewrite;
 mod session;
 mod show;
 mod tables;
+pub(crate) mod validate;
 mod variables;
 
 use std::sync::Arc;

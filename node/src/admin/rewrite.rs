@@ -1,6 +1,10 @@
 //! What SQLite cannot say: `@@name`, `main.runtime_t`, and PostgreSQL's casts and operators in catalog queries.
 
+use rusqlite::Connection;
+
 use crate::sql_server::Face;
+use crate::sql_server::engine::EngineError;
+use crate::sql_server::functions::{ClientFacts, register};
 use crate::sql_server::lexer::{Kind, Token, tokens};
 
 /// A statement for SQLite.
@@ -125,6 +129,50 @@ impl<'a> Rewriter<'a> {
     }
 }
 
+/// Functions whose value is put into a write before it leaves this node: the leader does not have them, and clear passwords
+/// and clocks do not belong into the log.
+const EVALUATED: [&str; 7] =
+    ["mysql_native_password", "caching_sha2_password", "from_unixtime", "now", "utc_timestamp", "unix_timestamp", "current_user"];
+
+/// Calls of [`EVALUATED`] with literal arguments become their values.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn evaluate_functions(sql: &str, client: &ClientFacts) -> Result<String, EngineError> {
+    let found = tokens(sql);
+    let calls: Vec<(usize, usize)> = (0..found.len()).filter_map(|at| call_of(&found, at).map(|end| (found[at].start, end))).collect();
+    if calls.is_empty() {
+        return Ok(sql.to_owned());
+    }
+    let connection = Connection::open_in_memory()?;
+    register(&connection, client)?;
+    let mut out = String::with_capacity(sql.len());
+    let mut copied = 0;
+    for (start, end) in calls {
+        out.push_str(&sql[copied..start]);
+        let literal: String = connection.query_row(&format!("SELECT quote({})", &sql[start..end]), [], |row| row.get(0))?;
+        out.push_str(&literal);
+        copied = end;
+    }
+    out.push_str(&sql[copied..]);
+    Ok(out)
+}
+
+/// The end of a call that begins at token `at`.
+fn call_of(found: &[Token<'_>], at: usize) -> Option<usize> {
+    EVALUATED.iter().find(|name| found[at].is(name))?;
+    found.get(at + 1).filter(|token| token.is_sign('('))?;
+    for token in &found[at + 2..] {
+        match token.kind {
+            Kind::String | Kind::DoubleQuoted | Kind::Number => {}
+            Kind::Sign if token.is_sign(',') || token.is_sign('-') => {}
+            Kind::Sign if token.is_sign(')') => return Some(token.end()),
+            _ => return None,
+        }
+    }
+    None
+}
+
 /// `$n` → `?n`: SQLite numbers `$2, $1` by their first appearance, PostgreSQL's clients by the digits.
 pub(crate) fn numbered_parameters(sql: &str) -> String {
     let mut out = String::with_capacity(sql.len());
@@ -181,6 +229,21 @@ mod tests {
             ("SELECT c.oid::pg_catalog.regclass, 1::int", "SELECT c.oid, 1"),
         ] {
             assert_eq!(rewritten(sql, Face::Pgsql).sql, expected, "{sql}");
+        }
+    }
+
+    #[test]
+    fn calls_with_literals_become_values_before_a_write_leaves() {
+        let client = ClientFacts { user: "admin".into(), host: "::1".into(), ..ClientFacts::default() };
+        for (sql, expected) in [
+            (
+                "INSERT INTO mysql_users (username, password) VALUES ('now()', MYSQL_NATIVE_PASSWORD( 'secret' ))",
+                "INSERT INTO mysql_users (username, password) VALUES ('now()', '*14E65567ABDB5135D0CFD9A70B3032C179A49EE7')",
+            ),
+            ("UPDATE t SET comment = current_user() || from_unixtime(0)", "UPDATE t SET comment = 'admin@::1' || '1970-01-01 00:00:00'"),
+            ("UPDATE t SET a = mysql_native_password(password)", "UPDATE t SET a = mysql_native_password(password)"),
+        ] {
+            assert_eq!(evaluate_functions(sql, &client).unwrap(), expected, "{sql}");
         }
     }
 

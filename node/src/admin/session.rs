@@ -11,7 +11,7 @@ use quorumsql_raft::tables as stored;
 use rusqlite::types::Value;
 
 use super::context::Context;
-use super::error::{handler_error, rejection, sql_error, syntax_error};
+use super::error::{engine_error, handler_error, rejection, sql_error, syntax_error};
 use super::parse::{Command, CopyCommand, SetCommand, ShowCommand, parse};
 use super::read::{Audience, Query, describe_query, execute};
 use super::show::show;
@@ -162,7 +162,9 @@ impl AdminSession {
         if target.is_some_and(|(_, name)| name == "node_overrides") {
             return Err(handler_error("node_overrides is written by SET NODE n name=value and SET NODE n name=DEFAULT"));
         }
-        let text = rewrite::numbered_parameters(sql);
+        let client = self.query("", &[]).client;
+        let evaluated = rewrite::evaluate_functions(sql, &client).map_err(|error| engine_error(&error))?;
+        let text = rewrite::numbered_parameters(&evaluated);
         let params = params.iter().map(to_raft).collect();
         let committed = self.submit(Op::Sql { text, params, masked: masking::masked(sql) }).await?;
         self.last_insert_id = committed.last_insert_id;

@@ -122,10 +122,13 @@ pub(crate) fn users(table: &TableRows) -> Result<Vec<User>, String> {
 }
 
 /// Columns of `*_query_rules` that are kept but do nothing yet.
-const WITHOUT_EFFECT: [&str; 12] = [
+const WITHOUT_EFFECT: [&str; 15] = [
     "replace_pattern",
     "cache_ttl",
     "cache_empty_result",
+    "cache_timeout",
+    "reconnect",
+    "sticky_conn",
     "timeout",
     "retries",
     "delay",

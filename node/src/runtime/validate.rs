@@ -23,6 +23,7 @@ impl Validator for RowValidator {
                     let (_, notes) = super::compile_rules(rules, true).map_err(|error| format!("{} {error}", table.table))?;
                     warnings.extend(notes);
                 }
+                None if table.table == "global_variables" => crate::admin::validate::global_variables(table)?,
                 _ => tracing::debug!(module, table = table.table, "rows are checked by the state machine alone"),
             }
         }

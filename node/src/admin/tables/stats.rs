@@ -1,6 +1,7 @@
 //! `stats.*`: what this node counts and sees of the cluster (admin-tables.md 7, design.md section 12).
 
 use quorumsql_dataplane::config::Protocol;
+use quorumsql_raft::tables::ModuleDescription;
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -85,7 +86,7 @@ fn cluster_config(context: &Context, connection: &Connection) -> Rows {
     let age = status.leader_contact_ms.map_or(Value::Null, integer);
     let mut rows = Vec::new();
     for module in &quorumsql_raft::tables::MODULES {
-        let state = module_state(connection, module.name, &module.key())?;
+        let state = module_state(connection, module.name)?;
         for (layer, revision, index) in
             [("memory", Value::Null, state.memory), ("runtime", state.revision, state.runtime), ("disk", Value::Null, state.disk)]
         {
@@ -95,7 +96,7 @@ fn cluster_config(context: &Context, connection: &Connection) -> Rows {
                 text(layer),
                 revision,
                 index,
-                text(layer_hash(connection, layer, module.tables)?),
+                text(layer_hash(connection, layer, module)?),
                 Value::Integer(applied),
                 age.clone(),
             ]);
@@ -111,12 +112,11 @@ struct ModuleState {
     disk: Value,
 }
 
-fn module_state(connection: &Connection, name: &str, key: &str) -> Result<ModuleState, EngineError> {
-    let mut statement = connection
-        .prepare("SELECT memory_index, runtime_revision, runtime_index, disk_index FROM main.module_state WHERE module IN (?1, ?2)")?;
-    let mut found = statement.query_map([name, key], |row| {
-        Ok(ModuleState { memory: row.get(0)?, revision: row.get(1)?, runtime: row.get(2)?, disk: row.get(3)? })
-    })?;
+fn module_state(connection: &Connection, name: &str) -> Result<ModuleState, EngineError> {
+    let mut statement =
+        connection.prepare("SELECT memory_index, runtime_revision, runtime_index, disk_index FROM main.module_state WHERE module = ?1")?;
+    let mut found = statement
+        .query_map([name], |row| Ok(ModuleState { memory: row.get(0)?, revision: row.get(1)?, runtime: row.get(2)?, disk: row.get(3)? }))?;
     Ok(found.next().transpose()?.unwrap_or(ModuleState {
         memory: Value::Null,
         revision: Value::Null,
@@ -126,11 +126,12 @@ fn module_state(connection: &Connection, name: &str, key: &str) -> Result<Module
 }
 
 /// Hex of the running hashes of the tables, joined where there are several.
-fn layer_hash(connection: &Connection, layer: &str, names: &[&str]) -> Result<String, EngineError> {
-    let mut statement = connection.prepare("SELECT lower(hex(hash)) FROM main.table_hash WHERE lower(layer) = ?1 AND \"table\" = ?2")?;
+fn layer_hash(connection: &Connection, layer: &str, module: &ModuleDescription) -> Result<String, EngineError> {
+    let mut statement =
+        connection.prepare("SELECT lower(hex(hash)) FROM main.table_hash WHERE layer = ?1 AND module = ?2 AND \"table\" = ?3")?;
     let mut hashes = Vec::new();
-    for name in names {
-        let mut found = statement.query_map([layer, name], |row| row.get::<_, String>(0))?;
+    for name in module.tables {
+        let mut found = statement.query_map([layer, module.name, name], |row| row.get::<_, String>(0))?;
         hashes.push(found.next().transpose()?.unwrap_or_default());
     }
     Ok(hashes.join("-"))

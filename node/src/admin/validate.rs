@@ -1,0 +1,70 @@
+//! What a LOAD of variables must hold beyond type and range, which the state machine checks itself. Rows of servers, users
+//! and rules are checked by `runtime`, which must be able to use them.
+
+use quorumsql_raft::command::{TableRows, Value};
+
+use super::variables::credentials;
+
+/// Checks the rows of `global_variables` of one module.
+///
+/// # Errors
+/// The first value that cannot be published, with row and column.
+pub(crate) fn global_variables(table: &TableRows) -> Result<(), String> {
+    let value = |wanted: &str| {
+        table.rows.iter().find_map(|row| match row.as_slice() {
+            [Value::Text(name), Value::Text(value), ..] if name == wanted => Some(value.as_str()),
+            _ => None,
+        })
+    };
+    let admin = value("admin-admin_credentials");
+    for (name, list) in [("admin-admin_credentials", admin), ("admin-stats_credentials", value("admin-stats_credentials"))] {
+        let Some(list) = list else { continue };
+        let pairs = list.split(';').filter(|pair| !pair.trim().is_empty()).count();
+        let well_formed = credentials(list).filter(|(user, _)| !user.is_empty()).count();
+        if pairs != well_formed {
+            return Err(refusal(name, "must be user:password pairs separated by ;"));
+        }
+    }
+    let Some(admin) = admin else { return Ok(()) };
+    if credentials(admin).next().is_none() {
+        return Err(refusal("admin-admin_credentials", "must name an account: nobody could log in to change it again"));
+    }
+    let stats = value("admin-stats_credentials").unwrap_or_default();
+    let shared = credentials(stats).find(|(user, _)| credentials(admin).any(|(other, _)| other == *user));
+    shared.map_or(Ok(()), |(user, _)| {
+        Err(refusal("admin-stats_credentials", &format!("must not share the user '{user}' with admin-admin_credentials")))
+    })
+}
+
+fn refusal(name: &str, why: &str) -> String {
+    format!("global_variables ('{name}'), column variable_value: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_accounts_are_checked() {
+        for (admin, stats, refused) in [
+            ("admin:admin", "stats:stats", None),
+            ("admin:admin;second:*ABC:D;", "", None),
+            ("", "stats:stats", Some("nobody could log in")),
+            ("admin", "stats:stats", Some("user:password pairs")),
+            ("admin:a", "stats:s;admin:b", Some("share the user 'admin'")),
+        ] {
+            let row = |name: &str, value: &str| vec![Value::Text(name.into()), Value::Text(value.into())];
+            let table = TableRows {
+                table: "global_variables".into(),
+                columns: vec!["variable_name".into(), "variable_value".into()],
+                rows: vec![row("admin-admin_credentials", admin), row("admin-stats_credentials", stats)],
+            };
+            let found = global_variables(&table);
+            assert_eq!(
+                found.as_ref().err().map(|text| refused.is_some_and(|part| text.contains(part))),
+                refused.map(|_| true),
+                "{admin} {found:?}"
+            );
+        }
+    }
+}
