@@ -49,10 +49,14 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     let dataplane = DataPlane::start(DataPlaneOptions { threads: config.node.threads, slot: identity.slot }, initial)?;
 
     let http = std::net::TcpListener::bind(&config.listen.http).with_context(|| format!("listen.http = {}", config.listen.http))?;
-    http::spawn(
-        http,
-        http::Facts { life: life.clone(), consensus: consensus.clone(), dataplane: dataplane.clone(), runtime: runtime.clone() },
-    )?;
+    let seen = http::Facts {
+        life: life.clone(),
+        consensus: consensus.clone(),
+        dataplane: dataplane.clone(),
+        runtime: runtime.clone(),
+        open: config.listen.allow_insecure,
+    };
+    http::spawn(http, seen)?;
 
     let facts = Arc::new(NodeFacts::new(runtime.clone(), life.clone(), own_variables(&config)));
     let mut tasks = JoinSet::new();

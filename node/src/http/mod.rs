@@ -4,10 +4,11 @@
 mod exposition;
 mod metrics;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -15,6 +16,7 @@ use quorumsql_dataplane::DataPlane;
 use quorumsql_raft::Consensus;
 use tokio::net::TcpListener;
 
+use crate::grpc::is_loopback;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::runtime::Runtime;
 
@@ -25,6 +27,8 @@ pub(crate) struct Facts {
     pub(crate) consensus: Consensus,
     pub(crate) dataplane: DataPlane,
     pub(crate) runtime: Arc<Runtime>,
+    /// Metrics are shown to other machines too (`listen.allow_insecure`).
+    pub(crate) open: bool,
 }
 
 /// Serves until the process ends.
@@ -34,7 +38,7 @@ pub(crate) fn spawn(listener: std::net::TcpListener, facts: Facts) -> anyhow::Re
     std::thread::Builder::new().name("http".into()).spawn(move || {
         runtime.block_on(async {
             let served = match TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, router(facts)).await,
+                Ok(listener) => axum::serve(listener, router(facts).into_make_service_with_connect_info::<SocketAddr>()).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
@@ -65,7 +69,11 @@ async fn readyz(State(facts): State<Facts>) -> Response {
     (code, body).into_response()
 }
 
-async fn show_metrics(State(facts): State<Facts>) -> Response {
+/// Health is for balancers anywhere; metrics tell more and stay on this machine unless the operator opens them.
+async fn show_metrics(State(facts): State<Facts>, ConnectInfo(client): ConnectInfo<SocketAddr>) -> Response {
+    if !(facts.open || is_loopback(client.ip())) {
+        return (StatusCode::FORBIDDEN, "metrics are for this machine only; listen.allow_insecure = true opens them\n").into_response();
+    }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::render(&facts)).into_response()
 }
 

@@ -13,6 +13,7 @@ mod observed;
 mod placement;
 mod rows;
 mod source;
+mod targets;
 mod validate;
 mod variables;
 
@@ -30,10 +31,14 @@ use tokio::sync::watch;
 use self::build::CompiledRules;
 pub(crate) use self::build::Effective;
 pub(crate) use self::observed::Observed;
-pub(crate) use self::placement::Seen;
-pub(crate) use self::rows::{CheckType, Pair, ServerRow};
+use self::source::Committed;
 pub(crate) use self::validate::RowValidator;
-pub(crate) use self::variables::VariableMap;
+#[allow(unused_imports, reason = "what the monitor is given and gives")]
+pub(crate) use self::{
+    placement::Seen,
+    rows::CheckType,
+    targets::{ProtocolTargets, Schedule, Target, Targets},
+};
 
 /// Observations that differ in nothing but ping times are put in force at most this often.
 const LATENCY_INTERVAL: Duration = Duration::from_secs(2);
@@ -42,8 +47,10 @@ const LATENCY_INTERVAL: Duration = Duration::from_secs(2);
 pub(crate) struct Runtime {
     consensus: Consensus,
     effective: ArcSwap<Effective>,
-    /// Fires with every new `Effective`: the monitor's targets follow it.
+    /// Fires with every new `Effective`.
     changes: watch::Sender<Arc<Effective>>,
+    /// Fires when what the monitor has to probe changes.
+    targets: watch::Sender<Arc<Targets>>,
     builder: Mutex<Builder>,
 }
 
@@ -58,8 +65,13 @@ impl Runtime {
     /// Builds the configuration with which the data plane starts: the committed one, or nothing (index 0) where there is
     /// none yet or it cannot be read.
     pub(crate) fn start(consensus: Consensus, observed: &Observed) -> (Arc<Self>, Arc<RuntimeConfig>) {
-        let runtime =
-            Arc::new(Self { consensus, effective: ArcSwap::default(), changes: watch::Sender::default(), builder: Mutex::default() });
+        let runtime = Arc::new(Self {
+            consensus,
+            effective: ArcSwap::default(),
+            changes: watch::Sender::default(),
+            targets: watch::Sender::new(Arc::new(targets::targets(&Committed::default()))),
+            builder: Mutex::default(),
+        });
         let config = runtime.rebuild(observed).unwrap_or_else(|error| {
             tracing::error!(error, "starting without a configuration");
             RuntimeConfig { index: 0, revision: 0, mysql: Arc::default(), pgsql: Arc::default() }
@@ -110,6 +122,11 @@ impl Runtime {
         self.changes.subscribe()
     }
 
+    /// Follows what has to be probed.
+    pub(crate) fn targets(&self) -> watch::Receiver<Arc<Targets>> {
+        self.targets.subscribe()
+    }
+
     /// Why this node should not get traffic yet; `None` = it should.
     pub(crate) fn unready(&self) -> Option<String> {
         let effective = self.effective.load();
@@ -132,6 +149,14 @@ impl Runtime {
             }
             builder.several_writers.clone_from(&effective.several_writers);
         }
+        let probed = targets::targets(&effective.committed);
+        self.targets.send_if_modified(|current| {
+            let changed = **current != probed;
+            if changed {
+                *current = Arc::new(probed);
+            }
+            changed
+        });
         let effective = Arc::new(effective);
         self.effective.store(effective.clone());
         self.changes.send_replace(effective);

@@ -20,7 +20,7 @@ pub(crate) struct ServerRow {
 }
 
 /// What a server of a pair is asked to tell writers from readers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum CheckType {
     /// `read_only` (PostgreSQL: `pg_is_in_recovery()`).
     ReadOnly,
