@@ -188,7 +188,7 @@ impl<D: Dialect> Pool<D> {
                 return self.close_for(entry, |grant| waiter.grant(grant));
             }
             if waiter.worker != self.worker {
-                return self.send_over(entry, |grant| waiter.grant(grant));
+                return self.send_over(*entry, |grant| waiter.grant(grant));
             }
             let name = waiter.name();
             self.handed.borrow_mut().insert(name, entry);
@@ -220,9 +220,9 @@ impl<D: Dialect> Pool<D> {
         }
     }
 
-    fn send_over(&self, entry: Box<Entry<D>>, grant: impl FnOnce(Grant) -> Result<(), Grant>) {
+    fn send_over(&self, entry: Entry<D>, grant: impl FnOnce(Grant) -> Result<(), Grant>) {
         let age = self.ticker.now().saturating_sub(entry.born);
-        let Entry { backend, row, .. } = *entry;
+        let Entry { backend, row, .. } = entry;
         let given = match D::pack(backend) {
             Ok(parcel) => Grant::Parcel(Box::new(Transfer::<D> { parcel, age })),
             Err(error) => {

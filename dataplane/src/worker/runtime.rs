@@ -63,12 +63,15 @@ pub(crate) struct WorkerSeat {
     ended: Arc<Notify>,
 }
 
-/// Work for a worker.
+/// Something to do on a worker's thread.
+pub(crate) type Work = Box<dyn FnOnce(&Rc<WorkerContext>) + Send>;
+
+/// What is put into a worker's inbox.
 pub(crate) enum Message {
     /// A client, counted in the seat's sessions already.
     Accept(Protocol, Accepted),
     /// Something to do on the worker's thread.
-    Run(Box<dyn FnOnce(&Rc<WorkerContext>) + Send>),
+    Run(Work),
     /// End; tasks that are left are dropped.
     Stop,
 }
