@@ -1,13 +1,23 @@
 //! What `node` holds of consensus: one cheap handle, three outcomes, no type of openraft.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use tokio::sync::watch;
+use parking_lot::Mutex;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::watch,
+};
 
 use crate::{
-    command::{Applied, Origin, Outcome, ReadLevel, ReadMark, Rejection, Request, Validator},
+    command::{Applied, Op, Origin, Outcome, ReadLevel, ReadMark, Rejection, Request, RequestId, Validator},
+    core::{self, Core, Peering},
     error::StartError,
     identity::{Identity, Layout},
+    membership::Token,
 };
 
 /// Where the Raft log lives.
@@ -121,16 +131,18 @@ pub struct ClusterStatus {
     pub voters_reachable: usize,
 }
 
-/// Consensus of this node. Cheap to clone; all clones are one.
+/// Consensus of this node. Cheap to clone; all clones are one. When the last is dropped without [`Consensus::shutdown`], this node
+/// is gone as if it had been killed.
 #[derive(Clone)]
 pub struct Consensus {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    identity: Identity,
-    layout: Layout,
-    applied: watch::Sender<Applied>,
+    core: Arc<Core>,
+    /// Own threads: a data plane that uses every core must not cost a leader its heartbeat. `None` after the end.
+    runtime: Mutex<Option<Runtime>>,
+    handle: Handle,
 }
 
 impl Consensus {
@@ -139,22 +151,34 @@ impl Consensus {
     /// # Errors
     /// Nothing runs when it fails.
     pub async fn start(options: RaftOptions, validator: Arc<dyn Validator>) -> Result<Self, StartError> {
-        let layout = Layout::new(&options.data_dir);
-        let identity = Identity::read(&layout)?;
-        drop(validator);
-        Ok(Self { inner: Arc::new(Inner { identity, layout, applied: watch::Sender::new(Applied::default()) }) })
+        let identity = Identity::read(&Layout::new(&options.data_dir))?;
+        let runtime = own_runtime()?;
+        let handle = runtime.handle().clone();
+        match handle.spawn(Core::start(options, identity, validator, Peering::Listen)).await {
+            Ok(Ok(core)) => Ok(Self { inner: Arc::new(Inner { core, runtime: Mutex::new(Some(runtime)), handle }) }),
+            failed => {
+                runtime.shutdown_background();
+                Err(match failed {
+                    Ok(Err(e)) => e,
+                    _ => StartError::Consensus("start panicked".into()),
+                })
+            }
+        }
     }
 
     /// Who this node is.
     pub fn identity(&self) -> Identity {
-        self.inner.identity.clone()
+        self.inner.core.identity.clone()
     }
 
     /// One write: executed on the leader, exactly once per request id, answered after it is applied and live here.
     ///
     /// Dropping the future does not undo the write.
     pub async fn submit(&self, request: Request) -> Outcome {
-        Outcome::Rejected(Rejection::read_only(format!("configuration is read-only: {:?} has no quorum yet", request.id)))
+        let (core, id) = (self.inner.core.clone(), request.id);
+        let waited = request.timeout.as_millis();
+        let outcome = self.inner.handle.spawn(async move { core.submit(request).await });
+        outcome.await.unwrap_or_else(|_| Outcome::Unknown(Rejection::no_answer(waited, &id.client, id.seq)))
     }
 
     /// Makes a following read of this node's tables as fresh as `level` demands.
@@ -162,7 +186,9 @@ impl Consensus {
     /// # Errors
     /// `Linearizable` without a confirming leader.
     pub async fn barrier(&self, level: ReadLevel, timeout: Duration) -> Result<ReadMark, Rejection> {
-        Err(Rejection::read_only(format!("{level:?} read: no leader within {timeout:?}")))
+        let core = self.inner.core.clone();
+        let mark = self.inner.handle.spawn(async move { core.barrier(level, timeout).await });
+        mark.await.unwrap_or_else(|_| Err(Rejection::read_only("configuration is read-only: consensus has ended")))
     }
 
     /// A read-only connection to the replicated tables; TEMP tables may be written.
@@ -170,47 +196,83 @@ impl Consensus {
     /// # Errors
     /// Of SQLite.
     pub fn reader(&self) -> Result<rusqlite::Connection, rusqlite::Error> {
-        rusqlite::Connection::open_with_flags(self.inner.layout.state(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+        core::open_reader(&self.inner.core.layout)
     }
 
     /// Fires after each applied batch.
     pub fn watch(&self) -> watch::Receiver<Applied> {
-        self.inner.applied.subscribe()
+        self.inner.core.state.watch()
     }
 
-    /// Said by `node::runtime` when the objects of this `runtime_index` are swapped in.
+    /// Said by `node::runtime` when the objects of this `runtime_index` are swapped in. From the first call on, writes wait for it.
     pub fn runtime_live(&self, index: u64) {
-        tracing::trace!(index, "runtime live");
+        self.inner.core.live.send_if_modified(|live| {
+            let newer = live.is_none_or(|live| live < index);
+            if newer {
+                *live = Some(index);
+            }
+            newer
+        });
     }
 
-    /// The cluster as this node sees it; never waits.
+    /// The cluster as this node sees it; never waits for others.
     pub fn status(&self) -> ClusterStatus {
-        let Identity { cluster_id, node_id, slot, name, .. } = self.identity();
-        ClusterStatus {
-            cluster_id,
-            node_id,
-            slot,
-            name,
-            term: 0,
-            leader_id: None,
-            applied_index: self.inner.applied.borrow().index,
-            members: Vec::new(),
-            leader_contact_ms: None,
-            read_only_reason: Some("configuration is read-only: no quorum".into()),
-            consensus_stopped: None,
-            voters: 0,
-            voters_reachable: 0,
-        }
+        self.inner.core.status()
     }
 
     /// A token with which one node may join until `ttl` has passed.
     ///
     /// # Errors
-    /// As [`Self::submit`].
+    /// As [`Self::submit`]; an unknown outcome is an error too, its token may be stored but is known to nobody.
     pub async fn create_join_token(&self, voter: bool, ttl: Duration, origin: Origin) -> Result<String, Rejection> {
-        Err(Rejection::read_only(format!("no quorum: token (voter: {voter}, ttl {ttl:?}) of {} not stored", origin.actor)))
+        let failed = |what: String| Rejection::read_only(format!("join token: {what}"));
+        let core = &self.inner.core;
+        let authority = core.ca_fingerprint().map_err(|e| failed(e.to_string()))?;
+        let token = Token::new(&core.identity.cluster_id, authority).map_err(|e| failed(e.to_string()))?;
+        let mut client = [0; 16];
+        getrandom::fill(&mut client).map_err(|e| failed(e.to_string()))?;
+        let expires = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default() + ttl;
+        let op = Op::JoinToken { sha256: token.secret_sha256(), voter, expires_ms: u64::try_from(expires.as_millis()).unwrap_or(u64::MAX) };
+        let request = Request { id: RequestId { client, seq: 1 }, origin, op, timeout: TOKEN_TIMEOUT };
+        match self.submit(request).await {
+            Outcome::Committed(_) => token.encode().ok_or_else(|| failed("the cluster id is no UUID".into())),
+            Outcome::Rejected(rejection) | Outcome::Unknown(rejection) => Err(rejection),
+        }
     }
 
-    /// Transfers leadership if this node leads, then stops. Idempotent.
-    pub async fn shutdown(&self) {}
+    /// Transfers leadership if this node leads, then stops. Idempotent; afterwards writes and linearizable reads fail.
+    pub async fn shutdown(&self) {
+        let Some(runtime) = self.inner.runtime.lock().take() else { return };
+        let core = self.inner.core.clone();
+        if self.inner.handle.spawn(async move { core.shutdown().await }).await.is_err() {
+            tracing::error!("shutdown of consensus panicked");
+        }
+        runtime.shutdown_background();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// For `create_join_token`, whose caller gives no deadline.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn own_runtime() -> Result<Runtime, StartError> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("consensus").enable_all().build();
+    runtime.map_err(|e| StartError::Consensus(format!("threads: {e}")))
+}
+
+/// Runs `init` or `join` on threads of their own, as everything of consensus.
+pub(crate) async fn on_own_runtime<T: Send + 'static>(
+    work: impl Future<Output = Result<T, StartError>> + Send + 'static,
+) -> Result<T, StartError> {
+    let runtime = own_runtime()?;
+    let result = runtime.spawn(work).await;
+    runtime.shutdown_background();
+    result.unwrap_or_else(|_| Err(StartError::Consensus("panicked".into())))
 }

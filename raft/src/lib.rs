@@ -5,13 +5,19 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+mod core;
 pub mod error;
 pub mod handle;
 mod identity;
+mod log_store;
+mod machine;
 pub mod membership;
+mod network;
 mod proposer;
+mod snapshots;
 mod state_machine;
 pub mod tables;
+mod type_config;
 
 pub use handle::{ClusterStatus, Consensus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;

@@ -1,0 +1,301 @@
+//! Everything of consensus that runs: storage, openraft, proposer, peers, and the tasks around them.
+//!
+//! ```text
+//!   Consensus ─► Core ─┬─ submit: leader? proposer.execute : ForwardSql to the leader
+//!                      ├─ raft (openraft) ─► LogStore ─► writer thread
+//!                      │                 └─► Machine ─► StateMachine (state.db)
+//!                      ├─ network::server ◄── peers ──► network::client
+//!                      └─ tasks: leadership, storage watch, members (learners, promotion), reports
+//! ```
+//! All of it lives on a tokio runtime of its own: a data plane that uses every core must not cost a leader its heartbeat.
+
+mod leadership;
+mod reports;
+mod status;
+mod submit;
+
+use std::{
+    io,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use openraft::{
+    Config, SnapshotPolicy,
+    async_runtime::WatchReceiver,
+    errors::{ClientWriteError, ForwardReason, ForwardToLeader},
+    impls::ProgressResponder,
+};
+use parking_lot::Mutex;
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+pub(crate) use self::reports::{Contact, Reports};
+use crate::{
+    command::Validator,
+    error::StartError,
+    handle::{RaftOptions, Timings},
+    identity::{Identity, Layout},
+    log_store::LogStore,
+    machine::Machine,
+    membership,
+    network::{
+        client::Peers,
+        server,
+        tls::{PeerTls, fingerprint},
+    },
+    proposer::{Log, ProposeError, Proposer},
+    snapshots::Snapshots,
+    state_machine::{ApplyResult, StateMachine},
+    type_config::{Metrics, Payload, Raft, TypeConfig},
+};
+
+/// Consensus of this node.
+pub(crate) struct Core {
+    pub(crate) identity: Identity,
+    pub(crate) options: RaftOptions,
+    pub(crate) layout: Layout,
+    pub(crate) raft: Raft,
+    pub(crate) state: Arc<StateMachine>,
+    pub(crate) log: LogStore,
+    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) peers: Peers,
+    tls: PeerTls,
+    pub(crate) proposer: Proposer,
+    pub(crate) contact: Contact,
+    pub(crate) reports: Reports,
+    /// `runtime_index` whose objects are live here; `None` = nobody builds such objects in this process.
+    pub(crate) live: watch::Sender<Option<u64>>,
+    /// Set = no part in consensus any more, and why.
+    pub(crate) stopped: watch::Sender<Option<String>>,
+    /// One change of membership at a time.
+    pub(crate) membership_turn: tokio::sync::Mutex<()>,
+    /// One join at a time.
+    pub(crate) join_turn: tokio::sync::Mutex<()>,
+    /// Reads `cluster_nodes` and `join_tokens`.
+    rows: Mutex<Option<rusqlite::Connection>>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Whether the peer port is opened: not while a new cluster is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Peering {
+    Listen,
+    Alone,
+}
+
+impl Core {
+    /// Opens storage in the order of rules R1–R4 and starts everything.
+    pub(crate) async fn start(
+        options: RaftOptions,
+        identity: Identity,
+        validator: Arc<dyn Validator>,
+        peering: Peering,
+    ) -> Result<Arc<Self>, StartError> {
+        let layout = Layout::new(&options.data_dir);
+        let tls = PeerTls::load(&layout, &identity.cluster_id)?;
+        let listener = match peering {
+            Peering::Listen => Some(listen(&options.peer_listen).await?),
+            Peering::Alone => None,
+        };
+        let (log, state, snapshots) = open_storage(&layout, &options, &identity).await?;
+        let machine = Machine::new(state.clone(), snapshots.clone(), Some(log.progress()));
+        snapshot_if_ahead(&machine, &log).await?;
+
+        let peers = Peers::new(&identity.cluster_id, identity.node_id, tls.clone());
+        let config = Arc::new(config(&identity.cluster_id, &options.timings)?);
+        let raft = Raft::build(identity.node_id, config, peers.clone(), log.clone(), machine)
+            .await
+            .map_err(|e| StartError::Consensus(e.to_string()))?;
+        let proposer = Proposer::start(state.clone(), Arc::new(RaftLog { raft: raft.clone() }), validator);
+        let core = Arc::new(Self {
+            identity,
+            options,
+            layout,
+            raft,
+            state,
+            log,
+            snapshots,
+            peers,
+            tls: tls.clone(),
+            proposer,
+            contact: Contact::new(),
+            reports: Reports::default(),
+            live: watch::Sender::new(None),
+            stopped: watch::Sender::new(None),
+            membership_turn: tokio::sync::Mutex::default(),
+            join_turn: tokio::sync::Mutex::default(),
+            rows: Mutex::new(None),
+            tasks: Mutex::default(),
+        });
+        let mut tasks = Vec::new();
+        if let Some(listener) = listener {
+            tasks.push(server::serve(core.clone(), &tls, listener)?);
+        }
+        core.raft.run();
+        tasks.push(tokio::spawn(leadership::run(core.clone())));
+        tasks.push(tokio::spawn(leadership::watch_storage(core.clone())));
+        tasks.push(tokio::spawn(reports::run(core.clone())));
+        tasks.push(tokio::spawn(membership::supervise(core.clone())));
+        *core.tasks.lock() = tasks;
+        Ok(core)
+    }
+
+    pub(crate) fn metrics(&self) -> Metrics {
+        self.raft.metrics().borrow_watched().clone()
+    }
+
+    /// Ends this node's part in consensus for good (S10); the process and its data plane go on.
+    pub(crate) fn stop(&self, reason: &str) {
+        let first = self.stopped.send_if_modified(|stopped| {
+            let first = stopped.is_none();
+            if first {
+                *stopped = Some(reason.to_owned());
+            }
+            first
+        });
+        if first {
+            tracing::error!(reason, "consensus stopped on this node; its data plane goes on with the configuration it has");
+            self.proposer.lead(None);
+            let raft = self.raft.clone();
+            tokio::spawn(async move { raft.shutdown().await });
+        }
+    }
+
+    /// Hands leadership over if this node has it, then ends everything in order.
+    pub(crate) async fn shutdown(&self) {
+        membership::transfer(self).await;
+        self.proposer.lead(None);
+        for task in self.tasks.lock().drain(..) {
+            task.abort();
+        }
+        if self.raft.shutdown().await.is_err() {
+            tracing::warn!("openraft ended with a panic");
+        }
+        if let Err(e) = self.log.close().await {
+            tracing::debug!(error = %e, "log writer had stopped before");
+        }
+    }
+
+    /// SHA-256 of the cluster's CA certificate, for join tokens.
+    pub(crate) fn ca_fingerprint(&self) -> Result<[u8; 32], StartError> {
+        fingerprint(self.tls.ca_pem())
+    }
+
+    /// Runs a query on `state.db`.
+    pub(crate) fn query<T>(&self, query: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        let mut rows = self.rows.lock();
+        let connection = match rows.take() {
+            Some(connection) => connection,
+            None => open_reader(&self.layout)?,
+        };
+        let result = query(&connection);
+        *rows = Some(connection);
+        result
+    }
+}
+
+/// A connection that cannot change `state.db`; its TEMP tables can be written.
+pub(crate) fn open_reader(layout: &Layout) -> rusqlite::Result<rusqlite::Connection> {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = rusqlite::Connection::open_with_flags(layout.state(), flags)?;
+    connection.busy_timeout(Duration::from_secs(1))?;
+    Ok(connection)
+}
+
+async fn listen(address: &str) -> Result<TcpListener, StartError> {
+    let failed = |e: io::Error| StartError::Listen { address: address.to_owned(), reason: e.to_string() };
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+type Storage = (LogStore, Arc<StateMachine>, Arc<Snapshots>);
+
+async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identity) -> Result<Storage, StartError> {
+    let storage = |e: &dyn std::fmt::Display| StartError::Storage(e.to_string());
+    layout.create().map_err(|e| storage(&e))?;
+    let (layout, kind) = (layout.clone(), options.log_store);
+    let owner = format!("cluster {} node {} incarnation {}", identity.cluster_id, identity.node_id, identity.incarnation);
+    let open = move || {
+        let log = LogStore::open(&layout.root().join("raft"), kind, &owner)?;
+        let state = StateMachine::open(&layout.state()).map_err(|e| StartError::Storage(e.to_string()))?;
+        let snapshots = Snapshots::open(&layout.snapshots()).map_err(|e| StartError::Storage(e.to_string()))?;
+        Ok((log, Arc::new(state), Arc::new(snapshots)))
+    };
+    tokio::task::spawn_blocking(open).await.map_err(|e| storage(&e))?
+}
+
+/// R4: openraft purges its log up to what is applied, which is allowed only up to a snapshot.
+async fn snapshot_if_ahead(machine: &Machine, log: &LogStore) -> Result<(), StartError> {
+    let storage = |e: io::Error| StartError::Storage(e.to_string());
+    let (applied, _) = machine.applied().map_err(storage)?;
+    if applied > log.last() && machine.snapshots().current().is_none_or(|current| current.meta.last_log_id < applied) {
+        tracing::warn!(?applied, last = ?log.last(), "state.db is ahead of the raft log: writing a snapshot first");
+        machine.snapshot().await.map_err(storage)?;
+    }
+    Ok(())
+}
+
+/// raft-and-storage.md 1.5; R1 is `enable_leader_restore`.
+fn config(cluster_id: &str, timings: &Timings) -> Result<Config, StartError> {
+    let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    let config = Config {
+        cluster_name: cluster_id.to_owned(),
+        heartbeat_interval: ms(timings.heartbeat),
+        election_timeout_min: ms(timings.election_min),
+        election_timeout_max: ms(timings.election_max),
+        enable_pre_vote: Some(true),
+        enable_leader_restore: Some(false),
+        quorum_loss_probe_interval: Some(2 * ms(timings.election_max)),
+        install_snapshot_timeout: 30_000,
+        max_payload_entries: 256,
+        snapshot_policy: SnapshotPolicy::LogsSinceLast(10_000),
+        replication_lag_threshold: 20_000,
+        max_in_snapshot_log_to_keep: 10_000,
+        backoff: "100ms 200ms 400ms ...1s".into(),
+        ..Config::default()
+    };
+    config.validate().map_err(|e| StartError::Options(format!("raft timings: {e}")))
+}
+
+/// The proposer's way into openraft.
+struct RaftLog {
+    raft: Raft,
+}
+
+impl Log for RaftLog {
+    async fn propose(&self, term: u64, entries: Vec<Bytes>) -> Vec<Result<ApplyResult, ProposeError>> {
+        let mut answers = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let (responder, answer) = ProgressResponder::complete_only();
+            let sent = self.raft.write(Payload(entry)).with_leader(term).responder(responder).await;
+            answers.push(sent.map(|()| answer));
+        }
+        let mut results = Vec::with_capacity(answers.len());
+        for answer in answers {
+            results.push(match answer {
+                Err(fatal) => Err(ProposeError::Fatal(fatal.to_string())),
+                Ok(answer) => match answer.await {
+                    Err(_) => Err(ProposeError::Fatal("consensus ended".into())),
+                    Ok(Err(e)) => Err(propose_error(e)),
+                    Ok(Ok(response)) => response.data.0.ok_or_else(|| ProposeError::Fatal("apply gave no result".into())),
+                },
+            });
+        }
+        results
+    }
+}
+
+fn propose_error(e: ClientWriteError<TypeConfig>) -> ProposeError {
+    match e {
+        ClientWriteError::ForwardToLeader(ForwardToLeader { reason: ForwardReason::LeaseExpired, .. }) => ProposeError::LeaseExpired,
+        ClientWriteError::ForwardToLeader(forward) => ProposeError::NotLeader { leader: forward.leader_id },
+        ClientWriteError::LogEntryDiscarded(_) => ProposeError::Discarded,
+        // Refused before anything was appended.
+        ClientWriteError::PreconditionFailed(_) | ClientWriteError::ChangeMembershipError(_) => ProposeError::NotLeader { leader: None },
+    }
+}
+
+/// Time left until `deadline`.
+pub(crate) fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}

@@ -1,0 +1,165 @@
+//! The cluster as this node sees it, and whether it can accept writes now.
+
+use std::{collections::HashMap, time::Duration};
+
+use openraft::{Instant, ServerState};
+use quorumsql_proto::peer as pb;
+
+use super::Core;
+use crate::{
+    handle::{ClusterStatus, MemberStatus},
+    type_config::Metrics,
+};
+
+/// Without a leader for this long, writes are refused at once instead of waiting for one.
+const LEADER_SILENCE: Duration = Duration::from_secs(3);
+
+impl Core {
+    /// Age of the last contact with a leader, and that leader.
+    pub(crate) fn leader_contact(&self, metrics: &Metrics) -> Option<(u64, Duration)> {
+        let own = self.identity.node_id;
+        if metrics.state != ServerState::Leader || metrics.current_leader != Some(own) {
+            return self.contact.last();
+        }
+        if metrics.membership_config.voter_ids().all(|voter| voter == own) {
+            return Some((own, Duration::ZERO));
+        }
+        metrics.last_quorum_acked.as_ref().map(|acked| (own, acked.elapsed()))
+    }
+
+    /// Voters, those that answer (this node included), and whether those are a quorum of every configuration.
+    fn quorum(&self, metrics: &Metrics) -> (usize, usize, bool) {
+        let answers = |id: &u64| *id == self.identity.node_id || self.reports.reachable(*id);
+        let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
+        let reachable = voters.iter().filter(|id| answers(id)).count();
+        let quorate =
+            metrics.membership_config.get_joint_config().iter().all(|set| set.iter().filter(|id| answers(id)).count() > set.len() / 2);
+        (voters.len(), reachable, quorate)
+    }
+
+    /// Why a write would be refused now; `None` = it may be tried.
+    pub(crate) fn read_only_reason(&self, metrics: &Metrics) -> Option<String> {
+        if let Some(reason) = &*self.stopped.borrow() {
+            return Some(format!("configuration is read-only: consensus stopped on node {}: {reason}", self.identity.node_id));
+        }
+        let (voters, reachable, quorate) = self.quorum(metrics);
+        let contact = self.leader_contact(metrics);
+        let silent = contact.map_or_else(|| self.contact.silent_for(), |(_, age)| age);
+        if quorate && silent < LEADER_SILENCE {
+            return None;
+        }
+        Some(no_quorum(reachable, voters, self.identity.node_id, metrics.current_term, contact, silent))
+    }
+
+    /// The whole view; reads `cluster_nodes`.
+    pub(crate) fn status(&self) -> ClusterStatus {
+        let metrics = self.metrics();
+        let (voters, voters_reachable, _) = self.quorum(&metrics);
+        let contact = self.leader_contact(&metrics);
+        let identity = self.identity.clone();
+        ClusterStatus {
+            cluster_id: identity.cluster_id,
+            node_id: identity.node_id,
+            slot: identity.slot,
+            name: identity.name,
+            term: metrics.current_term,
+            leader_id: metrics.current_leader.filter(|_| contact.is_some_and(|(_, age)| age < LEADER_SILENCE)),
+            applied_index: self.state.watch().borrow().index,
+            members: self.members(&metrics),
+            leader_contact_ms: contact.map(|(_, age)| ms(age)),
+            read_only_reason: self.read_only_reason(&metrics),
+            consensus_stopped: self.stopped.borrow().clone(),
+            voters,
+            voters_reachable,
+        }
+    }
+
+    fn members(&self, metrics: &Metrics) -> Vec<MemberStatus> {
+        let slots = self.slots();
+        let own = self.identity.node_id;
+        let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
+        let own_report = self.report();
+        let mut members: Vec<MemberStatus> = metrics
+            .membership_config
+            .nodes()
+            .map(|(id, node)| {
+                let seen = if *id == own { None } else { self.reports.seen(*id) };
+                let report = if *id == own { Some(&own_report) } else { seen.as_ref().map(|seen| &seen.report) };
+                let voter = voters.contains(id);
+                MemberStatus {
+                    node_id: *id,
+                    slot: slots.get(id).copied().unwrap_or_default(),
+                    name: node.name.clone(),
+                    role: role_name(*id, voter, metrics.current_leader, report),
+                    voter,
+                    raft_addr: node.raft_addr.clone(),
+                    term: report.map_or(0, |report| report.term),
+                    applied_index: report.map_or(0, |report| report.applied_index),
+                    lag_entries: report.map_or(0, |report| report.last_log_index),
+                    contact_ms: (*id != own).then(|| seen.as_ref().map_or_else(|| ms(self.contact.age()), |seen| ms(seen.age))),
+                    build: report.map_or_else(String::new, |report| report.build.clone()),
+                }
+            })
+            .collect();
+        let furthest = members.iter().map(|member| member.lag_entries.max(member.applied_index)).max().unwrap_or(0);
+        for member in &mut members {
+            member.lag_entries = furthest - member.applied_index;
+        }
+        members
+    }
+
+    fn slots(&self) -> HashMap<u64, u8> {
+        let read = self.query(|connection| {
+            let mut statement = connection.prepare_cached("SELECT node_id, slot FROM cluster_nodes WHERE removed_index IS NULL")?;
+            statement.query_map([], |row| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?)))?.collect()
+        });
+        read.unwrap_or_else(|e| {
+            tracing::warn!(error = %e, "cluster_nodes cannot be read");
+            HashMap::new()
+        })
+    }
+}
+
+fn role_name(id: u64, voter: bool, leader: Option<u64>, report: Option<&pb::NodeReport>) -> &'static str {
+    match report.map(pb::NodeReport::role) {
+        _ if leader == Some(id) => "leader",
+        _ if !voter => "learner",
+        Some(pb::Role::Candidate) => "candidate",
+        _ => "follower",
+    }
+}
+
+/// The text of raft-and-storage.md 4.7.
+fn no_quorum(reachable: usize, voters: usize, node: u64, term: u64, contact: Option<(u64, Duration)>, silent: Duration) -> String {
+    let leader = match contact {
+        Some((leader, age)) => format!("last leader node {leader}, {} s ago", age.as_secs()),
+        None => format!("no leader heard for {} s", silent.as_secs()),
+    };
+    format!("configuration is read-only: no quorum, {reachable} of {voters} voters reachable from node {node} (term {term}), {leader}")
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_reads_as_specified() {
+        let text = no_quorum(1, 3, 1, 7, Some((2, Duration::from_millis(14_900))), Duration::ZERO);
+        assert_eq!(
+            text,
+            "configuration is read-only: no quorum, 1 of 3 voters reachable from node 1 (term 7), last leader node 2, 14 s ago"
+        );
+    }
+
+    #[test]
+    fn a_leader_is_one_whatever_its_last_report_says() {
+        let report = pb::NodeReport { role: pb::Role::Candidate.into(), ..Default::default() };
+        assert_eq!(role_name(2, true, Some(2), Some(&report)), "leader");
+        assert_eq!(role_name(2, true, Some(1), Some(&report)), "candidate");
+        assert_eq!(role_name(2, false, Some(1), None), "learner");
+    }
+}

@@ -1,0 +1,315 @@
+//! The Raft log: entries, vote and commit mark, durable before anybody is told so.
+//!
+//! ```text
+//! openraft ─► LogStore ─► in-memory tail (readable at once) ─► queue ─► writer thread ─► Backend (sled | sqlite) ─► disk
+//!                                                                           └─► callbacks, Progress (R2 waits for it)
+//! ```
+//! Writes of vote and log are strictly ordered: one queue, one thread. The newest 32 MiB are read from memory, older entries from
+//! the backend. Any error is final for this node's part in consensus (S10).
+
+mod backend;
+mod sled;
+mod sqlite;
+mod tail;
+mod writer;
+
+use std::{
+    fmt::Debug,
+    io,
+    ops::{Bound, Range, RangeBounds},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use openraft::{
+    LogState, RaftLogReader,
+    storage::{IOFlushed, RaftLogStorage},
+};
+use parking_lot::Mutex;
+use prost::Message;
+use quorumsql_proto::peer as pb;
+use tokio::sync::watch;
+
+pub(crate) use self::writer::Progress;
+use self::{
+    backend::{Backend, BackendReader, MetaKey, damaged},
+    tail::State,
+    writer::{Command, Writer},
+};
+use crate::{
+    error::StartError,
+    handle::LogStoreKind,
+    network::convert,
+    type_config::{Entry, LogId, TypeConfig, Vote},
+};
+
+/// One read for replication returns at most this much, and at least one entry.
+const READ_BYTES: usize = 1 << 20;
+const FORMAT: &[u8] = b"1";
+
+/// The log of this node. Clones are one log.
+#[derive(Clone)]
+pub(crate) struct LogStore {
+    shared: Arc<Shared>,
+    writer: Writer,
+}
+
+/// Reads the log and the vote; any number of them.
+#[derive(Clone)]
+pub(crate) struct LogReader {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    older: Arc<dyn BackendReader>,
+    progress: watch::Receiver<Progress>,
+}
+
+impl LogStore {
+    /// Opens the log under `raft/`, verifying every entry (S8). `owner` must equal what an earlier open wrote.
+    pub(crate) fn open(directory: &Path, kind: LogStoreKind, owner: &str) -> Result<Self, StartError> {
+        let backend: Box<dyn Backend> = match kind {
+            LogStoreKind::Sled => Box::new(sled::SledBackend::open(&directory.join("log")).map_err(storage)?),
+            LogStoreKind::Sqlite => Box::new(sqlite::SqliteBackend::open(&directory.join("log.sqlite")).map_err(storage)?),
+        };
+        Self::recover(backend, owner)
+    }
+
+    fn recover(mut backend: Box<dyn Backend>, owner: &str) -> Result<Self, StartError> {
+        check_owner(backend.as_mut(), owner)?;
+        let mut state = State::default();
+        state.vote = read_meta::<pb::Vote>(backend.as_mut(), MetaKey::Vote)?.map(|vote| convert::vote_from(&vote));
+        state.purged = read_meta::<pb::LogId>(backend.as_mut(), MetaKey::Purged)?.map(|id| convert::log_id_from(&id));
+        state.committed = read_meta::<pb::LogId>(backend.as_mut(), MetaKey::Committed)?.map(|id| convert::log_id_from(&id));
+        state.last = state.purged;
+        let first = state.purged.map_or(0, |id| id.index + 1);
+        let scanned = backend.scan(first).map_err(storage)?;
+        let mut expected = if state.purged.is_none() { scanned.first().map_or(0, |row| row.index) } else { first };
+        let found = scanned.len();
+        for (position, row) in scanned.into_iter().enumerate() {
+            let decoded = row.bytes.and_then(|bytes| decode_entry(&bytes, row.index).map(|entry| (entry, bytes.len())));
+            match decoded {
+                Ok((entry, bytes)) if row.index == expected => state.push(entry, bytes),
+                // It was never acknowledged: its write was under way when the node died.
+                Err(reason) if position + 1 == found && row.index == expected => {
+                    tracing::warn!(index = row.index, reason, "raft log: the last entry is incomplete and removed");
+                    backend.truncate_after(row.index.checked_sub(1)).and_then(|()| backend.sync()).map_err(storage)?;
+                }
+                Ok(_) => return Err(StartError::LogDamaged { index: expected, reason: "missing".into() }),
+                Err(reason) => return Err(StartError::LogDamaged { index: row.index, reason }),
+            }
+            expected += 1;
+        }
+        let flushed_below = state.last.map_or(0, |id| id.index + 1);
+        state.evict(flushed_below);
+        let older = backend.reader();
+        let writer = Writer::start(backend, flushed_below).map_err(storage)?;
+        let shared = Shared { state: Mutex::new(state), older, progress: writer.progress() };
+        Ok(Self { shared: Arc::new(shared), writer })
+    }
+
+    /// How far the log is durable, for R2 and for the supervisor.
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.writer.progress()
+    }
+
+    /// For how long the durable point under way has lasted (S11).
+    pub(crate) fn busy_for(&self) -> Duration {
+        self.writer.busy_for()
+    }
+
+    /// Size of the entries that are not purged.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shared.state.lock().log_bytes()
+    }
+
+    /// The last log id, if any entry was ever appended or installed.
+    pub(crate) fn last(&self) -> Option<LogId> {
+        self.shared.state.lock().last
+    }
+
+    /// Waits until everything is durable and ends the writer.
+    pub(crate) async fn close(&self) -> io::Result<()> {
+        self.writer.call(|done| Command::Close { done }).await
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogReader;
+
+    async fn get_log_state(&mut self) -> Result<LogState<TypeConfig>, io::Error> {
+        let state = self.shared.state.lock();
+        Ok(LogState { last_purged_log_id: state.purged, last_log_id: state.last })
+    }
+
+    async fn get_log_reader(&mut self) -> LogReader {
+        LogReader { shared: self.shared.clone() }
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
+        let value = convert::vote_to(vote).encode_to_vec();
+        self.writer.call(|done| Command::Meta { key: MetaKey::Vote, value, done }).await?;
+        self.shared.state.lock().vote = Some(*vote);
+        Ok(())
+    }
+
+    async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), io::Error> {
+        let Some(committed) = committed else { return Ok(()) };
+        self.shared.state.lock().committed = Some(committed);
+        self.writer.send(Command::Committed { value: convert::log_id_to(&committed).encode_to_vec() }).await
+    }
+
+    /// Never beyond what the log holds (R3): the mark is not flushed with the entries that it names.
+    async fn read_committed(&mut self) -> Result<Option<LogId>, io::Error> {
+        let state = self.shared.state.lock();
+        Ok(state.committed.min(state.last))
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> Result<(), io::Error>
+    where
+        I: IntoIterator<Item = Entry> + Send,
+        I::IntoIter: Send,
+    {
+        let mut rows = Vec::new();
+        {
+            let mut state = self.shared.state.lock();
+            for entry in entries {
+                let bytes: Bytes = convert::entry_to(&entry).encode_to_vec().into();
+                rows.push((entry.log_id.index, bytes.clone()));
+                state.push(entry, bytes.len());
+            }
+            let flushed_below = self.shared.progress.borrow().flushed_below;
+            state.evict(flushed_below);
+        }
+        let Some(last) = rows.last().map(|(index, _)| *index) else {
+            callback.io_completed(Ok(()));
+            return Ok(());
+        };
+        self.writer.send(Command::Append { entries: rows, last, callback }).await
+    }
+
+    async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
+        let after = last_log_id.map(|id| id.index);
+        self.shared.state.lock().truncate(last_log_id);
+        self.writer.call(|done| Command::Truncate { after, done }).await
+    }
+
+    async fn purge(&mut self, log_id: LogId) -> Result<(), io::Error> {
+        let mark = convert::log_id_to(&log_id).encode_to_vec();
+        self.shared.state.lock().purge(log_id);
+        self.writer.call(|done| Command::Purge { mark, index: log_id.index, done }).await
+    }
+}
+
+impl RaftLogReader<TypeConfig> for LogReader {
+    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + Debug + Send>(&mut self, range: RB) -> Result<Vec<Entry>, io::Error> {
+        self.read(bounds(&range), usize::MAX).await
+    }
+
+    async fn read_vote(&mut self) -> Result<Option<Vote>, io::Error> {
+        Ok(self.shared.state.lock().vote)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry>, io::Error> {
+        self.read(start..end, READ_BYTES).await
+    }
+}
+
+impl LogReader {
+    /// Everything that the log holds of `wanted`; with a limit, at least one entry and then whole entries up to it.
+    async fn read(&self, wanted: Range<u64>, max_bytes: usize) -> io::Result<Vec<Entry>> {
+        let (older, newer) = {
+            let state = self.shared.state.lock();
+            let range = wanted.start.max(state.first())..wanted.end.min(state.end());
+            let boundary = state.tail_start().clamp(range.start, range.end.max(range.start));
+            (range.start..boundary, state.take(boundary..range.end, max_bytes))
+        };
+        if older.is_empty() {
+            return Ok(newer);
+        }
+        let reader = self.shared.older.clone();
+        let (mut entries, complete) =
+            tokio::task::spawn_blocking(move || read_older(reader.as_ref(), older, max_bytes)).await.map_err(io::Error::other)??;
+        if complete && max_bytes == usize::MAX {
+            entries.extend(newer);
+        }
+        match entries.windows(2).find(|pair| pair[0].log_id.index + 1 != pair[1].log_id.index) {
+            Some(pair) => Err(damaged(format!("no entry after index {}", pair[0].log_id.index))),
+            None => Ok(entries),
+        }
+    }
+}
+
+/// Entries from the backend, in steps, until the limit; `true` = the whole range.
+fn read_older(reader: &dyn BackendReader, range: Range<u64>, max_bytes: usize) -> io::Result<(Vec<Entry>, bool)> {
+    const STEP: u64 = 256;
+    let (mut entries, mut size, mut from) = (Vec::new(), 0, range.start);
+    while from < range.end {
+        let to = range.end.min(from + STEP);
+        for (index, bytes) in reader.read(from..to)? {
+            if size + bytes.len() > max_bytes && !entries.is_empty() {
+                return Ok((entries, false));
+            }
+            size += bytes.len();
+            entries.push(decode_entry(&bytes, index).map_err(damaged)?);
+        }
+        from = to;
+    }
+    Ok((entries, true))
+}
+
+fn decode_entry(bytes: &[u8], index: u64) -> Result<Entry, String> {
+    let entry = pb::Entry::decode(bytes).map_err(|e| e.to_string())?;
+    let entry = convert::entry_from(entry).map_err(|e| e.to_string())?;
+    if entry.log_id.index == index { Ok(entry) } else { Err(format!("holds entry {}", entry.log_id.index)) }
+}
+
+fn bounds(range: &impl RangeBounds<u64>) -> Range<u64> {
+    let start = match range.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(end) => end.saturating_add(1),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => u64::MAX,
+    };
+    start..end
+}
+
+fn read_meta<M: Message + Default>(backend: &mut dyn Backend, key: MetaKey) -> Result<Option<M>, StartError> {
+    let Some(bytes) = backend.meta(key).map_err(storage)? else { return Ok(None) };
+    M::decode(&bytes[..]).map(Some).map_err(|e| StartError::Storage(format!("raft log, {}: {e}", key.name())))
+}
+
+/// A log belongs to one node of one cluster for ever.
+fn check_owner(backend: &mut dyn Backend, owner: &str) -> Result<(), StartError> {
+    match backend.meta(MetaKey::Format).map_err(storage)? {
+        None => {
+            backend.put_meta(MetaKey::Format, FORMAT).map_err(storage)?;
+            backend.put_meta(MetaKey::Identity, owner.as_bytes()).map_err(storage)?;
+            backend.sync().map_err(storage)
+        }
+        Some(format) if format != FORMAT => {
+            Err(StartError::Storage(format!("raft log has format {}, this build knows 1", String::from_utf8_lossy(&format))))
+        }
+        Some(_) => match backend.meta(MetaKey::Identity).map_err(storage)? {
+            Some(found) if found == owner.as_bytes() => Ok(()),
+            found => Err(StartError::Identity(format!(
+                "the raft log belongs to {}, this node is {owner}",
+                found.map_or_else(|| "nobody".into(), |found| String::from_utf8_lossy(&found).into_owned())
+            ))),
+        },
+    }
+}
+
+fn storage(e: io::Error) -> StartError {
+    StartError::Storage(format!("raft log: {e}"))
+}
+
+#[cfg(test)]
+mod tests;

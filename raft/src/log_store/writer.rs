@@ -1,0 +1,226 @@
+//! The one thread that writes the log: it drains its queue, writes all, makes one durable point, answers all (S3, S4).
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use openraft::storage::IOFlushed;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::backend::{Backend, MetaKey};
+use crate::type_config::TypeConfig;
+
+/// Commands that may wait; a full queue makes openraft wait.
+const QUEUE: usize = 1024;
+/// Commands answered by one durable point.
+const BATCH: usize = 512;
+
+/// Where the answer to a command goes.
+pub(crate) type Done = oneshot::Sender<io::Result<()>>;
+
+pub(crate) enum Command {
+    Append {
+        entries: Vec<(u64, Bytes)>,
+        last: u64,
+        callback: IOFlushed<TypeConfig>,
+    },
+    Truncate {
+        after: Option<u64>,
+        done: Done,
+    },
+    Purge {
+        mark: Vec<u8>,
+        index: u64,
+        done: Done,
+    },
+    Meta {
+        key: MetaKey,
+        value: Vec<u8>,
+        done: Done,
+    },
+    /// Written in order, but nobody waits for it (R3).
+    Committed {
+        value: Vec<u8>,
+    },
+    Close {
+        done: Done,
+    },
+}
+
+/// How far the log is durable; an error is for ever.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// All entries below this index are durable.
+    pub(crate) flushed_below: u64,
+    /// Why the writer has stopped.
+    pub(crate) failed: Option<String>,
+}
+
+/// The sending end of the writer's queue.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    queue: mpsc::Sender<Command>,
+    progress: watch::Receiver<Progress>,
+    busy: Arc<Busy>,
+}
+
+impl Writer {
+    pub(crate) fn start(backend: Box<dyn Backend>, flushed_below: u64) -> io::Result<Self> {
+        let (queue, commands) = mpsc::channel(QUEUE);
+        let (published, progress) = watch::channel(Progress { flushed_below, failed: None });
+        let busy = Arc::new(Busy::new());
+        let thread = Thread { backend, commands, progress: published, busy: busy.clone() };
+        thread::Builder::new().name("raft-log".into()).spawn(move || thread.run())?;
+        Ok(Self { queue, progress, busy })
+    }
+
+    pub(crate) async fn send(&self, command: Command) -> io::Result<()> {
+        self.queue.send(command).await.map_err(|_| io::Error::other("the log writer has stopped"))
+    }
+
+    /// Sends what `command` makes and waits until it is durable.
+    pub(crate) async fn call(&self, command: impl FnOnce(Done) -> Command) -> io::Result<()> {
+        let (done, answer) = oneshot::channel();
+        self.send(command(done)).await?;
+        answer.await.map_err(|_| io::Error::other("the log writer has stopped"))?
+    }
+
+    pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
+        self.progress.clone()
+    }
+
+    /// For how long the current durable point has been under way (S11).
+    pub(crate) fn busy_for(&self) -> Duration {
+        self.busy.elapsed()
+    }
+}
+
+/// When the current batch began, in milliseconds since the writer's start; 0 = idle.
+struct Busy {
+    epoch: Instant,
+    since: AtomicU64,
+}
+
+impl Busy {
+    fn new() -> Self {
+        Self { epoch: Instant::now(), since: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn begin(&self) {
+        self.since.store(self.now() + 1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    fn elapsed(&self) -> Duration {
+        match self.since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_millis((self.now() + 1).saturating_sub(since)),
+        }
+    }
+}
+
+struct Thread {
+    backend: Box<dyn Backend>,
+    commands: mpsc::Receiver<Command>,
+    progress: watch::Sender<Progress>,
+    busy: Arc<Busy>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        let mut failed: Option<String> = None;
+        while let Some(first) = self.commands.blocking_recv() {
+            let mut batch = vec![first];
+            while batch.len() < BATCH {
+                let Ok(next) = self.commands.try_recv() else { break };
+                batch.push(next);
+            }
+            self.busy.begin();
+            let result = match &failed {
+                Some(reason) => Err(io::Error::other(reason.clone())),
+                None => self.write(&batch),
+            };
+            self.busy.end();
+            if let (Err(e), None) = (&result, &failed) {
+                tracing::error!(error = %e, "raft log: storage error, this node takes no part in consensus any more");
+                failed = Some(e.to_string());
+                self.progress.send_modify(|progress| progress.failed = Some(e.to_string()));
+            }
+            if self.answer(batch, &result) {
+                return;
+            }
+        }
+    }
+
+    fn write(&mut self, batch: &[Command]) -> io::Result<()> {
+        let mut purge = None;
+        for command in batch {
+            match command {
+                Command::Append { entries, .. } => self.backend.append(entries)?,
+                Command::Truncate { after, .. } => self.backend.truncate_after(*after)?,
+                Command::Purge { mark, index, .. } => {
+                    self.backend.put_meta(MetaKey::Purged, mark)?;
+                    purge = purge.max(Some(*index));
+                }
+                Command::Meta { key, value, .. } => self.backend.put_meta(*key, value)?,
+                Command::Committed { value } => self.backend.put_meta(MetaKey::Committed, value)?,
+                Command::Close { .. } => {}
+            }
+        }
+        self.backend.sync()?;
+        // Rows go only after the mark that hides them is durable; when they come back after a crash, it still does.
+        if let Some(index) = purge {
+            self.backend.purge(index)?;
+            self.backend.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Answers every command; `true` = closed.
+    fn answer(&self, batch: Vec<Command>, result: &io::Result<()>) -> bool {
+        let copy = || match result {
+            Ok(()) => Ok(()),
+            Err(e) => Err(io::Error::new(e.kind(), e.to_string())),
+        };
+        if result.is_ok() {
+            self.progress.send_modify(|progress| progress.flushed_below = flushed_below(progress.flushed_below, &batch));
+        }
+        let mut closed = false;
+        for command in batch {
+            match command {
+                Command::Append { callback, .. } => callback.io_completed(copy()),
+                Command::Truncate { done, .. } | Command::Purge { done, .. } | Command::Meta { done, .. } => drop(done.send(copy())),
+                Command::Committed { .. } => {}
+                Command::Close { done } => {
+                    closed = true;
+                    drop(done.send(copy()));
+                }
+            }
+        }
+        closed
+    }
+}
+
+/// The durable end of the log after a batch.
+fn flushed_below(before: u64, batch: &[Command]) -> u64 {
+    batch.iter().fold(before, |below, command| match command {
+        Command::Append { last, .. } => below.max(last + 1),
+        Command::Truncate { after, .. } => below.min(after.map_or(0, |after| after + 1)),
+        Command::Purge { index, .. } => below.max(index + 1),
+        Command::Meta { .. } | Command::Committed { .. } | Command::Close { .. } => below,
+    })
+}

@@ -1,0 +1,157 @@
+//! The state machine as openraft drives it: waits, threads and snapshots around the pure [`StateMachine`].
+
+use std::{io, sync::Arc};
+
+use futures::{Stream, StreamExt};
+use openraft::{
+    EntryPayload, RaftSnapshotBuilder,
+    storage::{EntryResponder, RaftStateMachine},
+};
+use tokio::sync::watch;
+
+use crate::{
+    log_store::Progress,
+    network::convert,
+    snapshots::Snapshots,
+    state_machine::{ApplyEntry, Payload, StateMachine, StorageError},
+    type_config::{Answer, Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, log_id, or_zero, term_of},
+};
+
+/// Entries of one SQLite transaction.
+const BATCH: usize = 256;
+
+/// Clones are one machine.
+#[derive(Clone)]
+pub(crate) struct Machine {
+    state: Arc<StateMachine>,
+    snapshots: Arc<Snapshots>,
+    /// Apply waits until the own log holds the entries durably (R2). `None` only where there is no log, in the storage suite.
+    log: Option<watch::Receiver<Progress>>,
+}
+
+impl Machine {
+    pub(crate) fn new(state: Arc<StateMachine>, snapshots: Arc<Snapshots>, log: Option<watch::Receiver<Progress>>) -> Self {
+        Self { state, snapshots, log }
+    }
+
+    pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
+        &self.snapshots
+    }
+
+    /// What is applied, and the membership in it.
+    pub(crate) fn applied(&self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        let applied = self.state.applied();
+        // A cluster's first entry is (0, 0), a membership; without one nothing is applied.
+        let some = applied.term != 0 || applied.index != 0 || !applied.membership.is_empty();
+        Ok((some.then(|| log_id(applied.term, applied.index)), convert::decode_membership(&applied.membership)?))
+    }
+
+    /// Builds a snapshot and makes it the current one.
+    pub(crate) async fn snapshot(&self) -> io::Result<Snapshot> {
+        let (state, snapshots) = (self.state.clone(), self.snapshots.clone());
+        let built = move || {
+            let file = state.build_snapshot(snapshots.directory()).map_err(io::Error::other)?;
+            snapshots.adopt_built(&file)
+        };
+        tokio::task::spawn_blocking(built).await.map_err(io::Error::other)?
+    }
+
+    async fn wait_until_durable(&mut self, index: u64) -> io::Result<()> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        let progress = log
+            .wait_for(|progress| progress.flushed_below > index || progress.failed.is_some())
+            .await
+            .map_err(|_| io::Error::other("the log writer has stopped"))?;
+        match &progress.failed {
+            None => Ok(()),
+            Some(reason) => Err(io::Error::other(reason.clone())),
+        }
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Machine {
+    type SnapshotData = SnapshotData;
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> Result<(Option<LogId>, StoredMembership), io::Error> {
+        self.applied()
+    }
+
+    async fn apply<S>(&mut self, entries: S) -> Result<(), io::Error>
+    where
+        S: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + Send,
+    {
+        let mut batches = entries.ready_chunks(BATCH);
+        while let Some(batch) = batches.next().await {
+            let (mut rows, mut responders) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
+            for item in batch {
+                let (entry, responder) = item?;
+                rows.push(to_apply(&entry));
+                responders.push(responder);
+            }
+            let Some(last) = rows.last().map(|row| row.index) else { continue };
+            self.wait_until_durable(last).await?;
+            let state = self.state.clone();
+            let results = tokio::task::spawn_blocking(move || state.apply(rows)).await.map_err(io::Error::other)?;
+            let results = results.map_err(stop_if_undecodable)?;
+            if results.len() != responders.len() {
+                return Err(io::Error::other("apply answered another number of entries than it was given"));
+            }
+            for (responder, result) in responders.into_iter().zip(results) {
+                if let Some(responder) = responder {
+                    responder.send(Answer(Some(result)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
+        let (state, snapshots, meta) = (self.state.clone(), self.snapshots.clone(), meta.clone());
+        let install = move || {
+            let id = or_zero(meta.last_log_id);
+            let membership = convert::encode_membership(&meta.last_membership);
+            state.install_snapshot(&snapshot.path, term_of(&id), id.index, membership).map_err(stop_if_undecodable)?;
+            tracing::info!(term = term_of(&id), index = id.index, bytes = snapshot.size, "snapshot installed");
+            snapshots.adopt_installed(&meta, snapshot)
+        };
+        tokio::task::spawn_blocking(install).await.map_err(io::Error::other)?
+    }
+
+    async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {
+        Ok(self.snapshots.current())
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for Machine {
+    type SnapshotData = SnapshotData;
+
+    async fn build_snapshot(&mut self) -> Result<Snapshot, io::Error> {
+        self.snapshot().await
+    }
+}
+
+fn to_apply(entry: &Entry) -> ApplyEntry {
+    let payload = match &entry.payload {
+        EntryPayload::Blank => Payload::Blank,
+        EntryPayload::Normal(data) => Payload::Data(data.0.clone()),
+        EntryPayload::Membership(membership) => {
+            let stored = StoredMembership::new(Some(entry.log_id), membership.clone());
+            Payload::Membership(convert::encode_membership(&stored))
+        }
+    };
+    ApplyEntry { term: term_of(&entry.log_id), index: entry.log_id.index, payload }
+}
+
+/// An entry that this build can't understand must stop the process: to skip it would let this node differ from the others.
+fn stop_if_undecodable(e: StorageError) -> io::Error {
+    if e.is_undecodable() {
+        tracing::error!(error = %e, "this build cannot go on with this log");
+        std::process::exit(78);
+    }
+    io::Error::other(e)
+}
