@@ -251,6 +251,18 @@ impl Consensus {
     }
 }
 
+#[cfg(test)]
+impl Consensus {
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+
+    /// Runs on the threads of consensus and waits.
+    pub(crate) async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        self.inner.handle.spawn(work).await.unwrap()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.lock().take() {

@@ -4,6 +4,8 @@
 //! [`tables`] (what the rows are). openraft's types never leave it.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod cluster_test;
 pub mod command;
 mod core;
 pub mod error;
@@ -11,6 +13,8 @@ pub mod handle;
 mod identity;
 mod log_store;
 mod machine;
+#[cfg(test)]
+mod machine_test;
 pub mod membership;
 mod network;
 mod proposer;
