@@ -199,4 +199,6 @@ impl fmt::Debug for DataPlane {
 }
 
 #[cfg(test)]
+mod relay_tests;
+#[cfg(test)]
 mod tests;

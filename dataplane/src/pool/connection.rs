@@ -183,7 +183,7 @@ impl<D: Dialect> Pool<D> {
     /// Gives a healthy connection (counted nowhere) to the first waiter of its row, else to the idle list. A waiter with
     /// another key gets the slot instead.
     pub(super) fn give_back(&self, mut entry: Box<Entry<D>>) {
-        while let Some(waiter) = entry.row.slots.next_waiter() {
+        while let Some(waiter) = entry.row.slots.next_waiter(self.worker) {
             if waiter.tls != entry.tls || waiter.key != entry.key {
                 return self.close_for(entry, |grant| waiter.grant(grant));
             }

@@ -1,7 +1,9 @@
 //! `max_connections` of a server row over all workers, and the one fair queue of those who wait for a connection of it.
 //!
 //! A slot is the right to have one connection, idle or used. Taking one is an atomic; the queue behind the mutex is
-//! touched at the limit only. A waiter gets a slot, or a connection that has its slot, in the order of arrival.
+//! touched at the limit only. A waiter gets a slot, or a connection that has its slot, in the order of arrival, with one
+//! bounded exception: a connection that comes back is offered to the waiters of its own worker up to [`STAY`] times in a
+//! row before it must go to the oldest waiter elsewhere, because a change of worker costs as much as a small query.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -21,7 +23,17 @@ use crate::limits::Gauge;
 pub(crate) struct Slots {
     held: Gauge,
     waiting: AtomicU32,
-    queue: Mutex<VecDeque<Arc<Waiter>>>,
+    queue: Mutex<Queue>,
+}
+
+/// Times that a row's connections may stay with their worker while an older waiter of another one is passed over.
+const STAY: u32 = 4;
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// How often the oldest waiter has been passed over.
+    passed: u32,
 }
 
 /// What a waiter is given.
@@ -124,7 +136,7 @@ impl Slots {
     pub(crate) fn serve_waiters(&self, max: u32) {
         while self.has_waiters() {
             let mut queue = self.queue.lock();
-            if queue.is_empty() || !self.held.try_take(max) {
+            if queue.waiters.is_empty() || !self.held.try_take(max) {
                 return;
             }
             let waiter = self.pop(&mut queue);
@@ -136,19 +148,30 @@ impl Slots {
         }
     }
 
-    /// The first waiter, taken out of the queue: the caller must grant it something that has a slot.
-    pub(crate) fn next_waiter(&self) -> Option<Arc<Waiter>> {
+    /// The waiter for a connection of `worker` that comes back, taken out of the queue: the caller must grant it something
+    /// that has a slot.
+    pub(crate) fn next_waiter(&self, worker: usize) -> Option<Arc<Waiter>> {
         if !self.has_waiters() {
             return None;
         }
-        self.pop(&mut self.queue.lock())
+        let mut queue = self.queue.lock();
+        let near = queue.waiters.iter().position(|waiter| waiter.worker == worker);
+        if let Some(near @ 1..) = near
+            && queue.passed < STAY
+        {
+            queue.passed += 1;
+            let waiter = queue.waiters.remove(near)?;
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+            return Some(waiter);
+        }
+        self.pop(&mut queue)
     }
 
     /// Queues `waiter` at the end. A slot that became free in the meantime goes to the first in the queue at once.
     pub(crate) fn enqueue(&self, waiter: &Arc<Waiter>, max: u32) {
         {
             let mut queue = self.queue.lock();
-            queue.push_back(Arc::clone(waiter));
+            queue.waiters.push_back(Arc::clone(waiter));
             self.waiting.fetch_add(1, Ordering::SeqCst);
         }
         self.serve_waiters(max);
@@ -157,8 +180,8 @@ impl Slots {
     /// Takes a waiter that gave up out of the queue.
     pub(crate) fn remove(&self, waiter: &Arc<Waiter>) {
         let mut queue = self.queue.lock();
-        if let Some(position) = queue.iter().position(|other| Arc::ptr_eq(other, waiter)) {
-            queue.remove(position);
+        if let Some(position) = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            queue.waiters.remove(position);
             self.waiting.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -168,7 +191,7 @@ impl Slots {
         let waiters = {
             let mut queue = self.queue.lock();
             self.waiting.store(0, Ordering::SeqCst);
-            std::mem::take(&mut *queue)
+            std::mem::take(&mut queue.waiters)
         };
         for waiter in waiters {
             // One that has gone needs no word.
@@ -176,8 +199,9 @@ impl Slots {
         }
     }
 
-    fn pop(&self, queue: &mut VecDeque<Arc<Waiter>>) -> Option<Arc<Waiter>> {
-        let waiter = queue.pop_front()?;
+    fn pop(&self, queue: &mut Queue) -> Option<Arc<Waiter>> {
+        queue.passed = 0;
+        let waiter = queue.waiters.pop_front()?;
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         Some(waiter)
     }
@@ -186,5 +210,54 @@ impl Slots {
 impl fmt::Debug for Waiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiter").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::key::KeyParts;
+
+    fn waiter(worker: usize) -> Arc<Waiter> {
+        Waiter::new(worker, TlsMode::Disable, PoolKey::new(KeyParts::default()))
+    }
+
+    #[test]
+    fn a_connection_stays_with_its_worker_for_a_bounded_number_of_turns() {
+        let slots = Slots::default();
+        for worker in [1, 0, 0, 1, 0, 0, 0, 0] {
+            slots.enqueue(&waiter(worker), 0);
+        }
+        let served: Vec<usize> = std::iter::from_fn(|| slots.next_waiter(0)).map(|waiter| waiter.worker).collect();
+        assert_eq!(served, [0, 0, 0, 0, 1, 0, 0, 1]);
+        assert!(!slots.has_waiters());
+    }
+
+    #[test]
+    fn a_free_slot_goes_to_the_first_in_the_queue_and_never_beyond_the_limit() {
+        let slots = Slots::default();
+        assert!(slots.try_take(1));
+        let (first, second) = (waiter(0), waiter(1));
+        slots.enqueue(&first, 1);
+        slots.enqueue(&second, 1);
+        assert!(!slots.try_take(2), "nobody overtakes the queue");
+        assert!(first.cancel().is_none());
+        slots.remove(&first);
+        slots.put_back(1);
+        assert!(matches!(second.cancel(), Some(Grant::Slot)));
+        assert_eq!(slots.held(), 1);
+        assert!(second.grant(Grant::Slot).is_err());
+    }
+
+    #[test]
+    fn a_raised_limit_serves_and_a_dismissal_empties_the_queue() {
+        let slots = Slots::default();
+        let waiters: Vec<_> = (0..3).map(waiter).collect();
+        waiters.iter().for_each(|waiter| slots.enqueue(waiter, 0));
+        slots.serve_waiters(1);
+        slots.dismiss();
+        let grants: Vec<_> = waiters.iter().map(|waiter| waiter.cancel()).collect();
+        assert!(matches!(grants[..], [Some(Grant::Slot), Some(Grant::Retry), Some(Grant::Retry)]));
+        assert!(!slots.has_waiters());
     }
 }

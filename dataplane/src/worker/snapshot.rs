@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::config::{HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server};
+use crate::config::{HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, Variables};
 use crate::pool::{Rows, ServerRow};
 use crate::routing;
 use crate::stats::{RuleCells, WorkerCells, index};
@@ -57,6 +57,13 @@ impl Snapshot {
     #[must_use]
     pub fn rule_cells(&self, protocol: Protocol) -> &RuleCells {
         &self.rules[index(protocol)]
+    }
+
+    /// One protocol's variables. Borrow them from the snapshot on the query path: a clone of the `Arc` behind them writes to
+    /// memory that all workers share.
+    #[must_use]
+    pub fn variables(&self, protocol: Protocol) -> &Variables {
+        &self.config.side(protocol).variables
     }
 
     /// One protocol's configuration.
