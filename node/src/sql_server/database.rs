@@ -76,6 +76,8 @@ pub(crate) enum ColumnKind {
     Text,
     /// BIGINT / int8.
     Integer,
+    /// INT / int4. SQLite stores 64 bits in any column: the binary form shows the nearest value that fits.
+    Int4,
     /// DOUBLE / float8.
     Real,
     /// BLOB / bytea.

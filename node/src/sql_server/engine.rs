@@ -146,11 +146,12 @@ pub(crate) fn describe(connection: &Connection, sql: &str, types: ColumnTypes) -
     Ok(Description { parameters: parameter_count(&statement), columns })
 }
 
-/// As [`describe`], and a read whose column types are not declared is run with NULLs, so that its first row tells them.
+/// As [`describe`], and a read whose column types are not declared is run with a `sample` for each parameter (its number
+/// from 1 is given), so that its first row tells them.
 ///
 /// # Errors
 /// As [`EngineError`].
-pub(crate) fn describe_by_running(connection: &Connection, sql: &str) -> Result<Description, EngineError> {
+pub(crate) fn describe_by_running(connection: &Connection, sql: &str, sample: impl Fn(usize) -> Value) -> Result<Description, EngineError> {
     let (parameters, undeclared) = {
         let statement = connection.prepare(sql)?;
         let undeclared = statement.column_count() > 0 && statement.readonly() && declared_kinds(&statement).iter().any(Option::is_none);
@@ -159,7 +160,7 @@ pub(crate) fn describe_by_running(connection: &Connection, sql: &str) -> Result<
     if !undeclared {
         return describe(connection, sql, ColumnTypes::Declared);
     }
-    match run(connection, sql, &vec![Value::Null; parameters], ColumnTypes::Declared)? {
+    match run(connection, sql, &(1..=parameters).map(sample).collect::<Vec<_>>(), ColumnTypes::Declared)? {
         Answer::Rows(rows) => Ok(Description { parameters, columns: Some(rows.columns) }),
         Answer::Done(_) => Ok(Description { parameters, columns: None }),
     }
@@ -196,8 +197,10 @@ fn value_size(value: &Value) -> usize {
 fn declared_kinds(statement: &Statement<'_>) -> Vec<Option<ColumnKind>> {
     let kind = |declared: &str| {
         let declared = declared.to_ascii_uppercase();
-        if declared.contains("INT") {
+        if declared.contains("BIGINT") || declared.contains("INT8") {
             Some(ColumnKind::Integer)
+        } else if declared.contains("INT") {
+            Some(ColumnKind::Int4)
         } else if declared.contains("CHAR") || declared.contains("CLOB") || declared.contains("TEXT") {
             Some(ColumnKind::Text)
         } else if declared.contains("BLOB") || declared.contains("BINARY") || declared.contains("BYTEA") {
@@ -258,8 +261,8 @@ mod tests {
             panic!()
         };
         let kinds: Vec<ColumnKind> = rows.columns.iter().map(|column| column.kind).collect();
-        use ColumnKind::{Blob, Integer, Real, Text};
-        assert_eq!(kinds, [Integer, Text, Real, Integer, Text, Blob]);
+        use ColumnKind::{Blob, Int4, Integer, Real, Text};
+        assert_eq!(kinds, [Int4, Text, Real, Integer, Text, Blob]);
         let Answer::Rows(rows) = run(&connection, "SELECT id FROM t", &[], ColumnTypes::Text).unwrap() else { panic!() };
         assert_eq!(rows.columns, [Column::text("id")]);
     }
@@ -276,7 +279,7 @@ mod tests {
         }
         assert!(matches!(run(&connection, "SELECT ?", &[], ColumnTypes::Text), Err(EngineError::Parameters { expected: 1, given: 0 })));
         assert_eq!(
-            describe_by_running(&connection, "SELECT count(*) FROM t WHERE id < $1").unwrap().columns.unwrap()[0].kind,
+            describe_by_running(&connection, "SELECT count(*) FROM t WHERE id < $1", |_| Value::Null).unwrap().columns.unwrap()[0].kind,
             ColumnKind::Integer
         );
     }

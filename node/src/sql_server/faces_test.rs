@@ -47,7 +47,7 @@ impl Session for PlainSession {
     }
 
     async fn describe(&mut self, sql: &str) -> Result<Description, SqlError> {
-        describe_by_running(&self.0.lock().unwrap(), sql).map_err(failed)
+        describe_by_running(&self.0.lock().unwrap(), sql, |_| super::database::Value::Null).map_err(failed)
     }
 
     fn use_database(&mut self, _: &str) -> Result<(), SqlError> {
@@ -154,7 +154,7 @@ async fn pgsql(user: &str, password: &str) -> Result<tokio_postgres::Client, tok
 async fn pgsql_extended_protocol() {
     let client = pgsql("demo", "demo").await.unwrap();
     let row = client.query_one("SELECT id, v, r, b FROM t WHERE v = $1", &[&"one"]).await.unwrap();
-    let found: (i64, String, f64, Vec<u8>) = (row.get(0), row.get(1), row.get(2), row.get(3));
+    let found: (i32, String, f64, Vec<u8>) = (row.get(0), row.get(1), row.get(2), row.get(3));
     assert_eq!(found, (1, "one".into(), 1.5, vec![0, 0xff]));
     let count = client.query_one("SELECT count(*) FROM t WHERE v = $1", &[&"one"]).await.unwrap();
     assert_eq!(count.get::<_, i64>(0), 1);

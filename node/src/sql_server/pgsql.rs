@@ -1,5 +1,6 @@
 //! The PostgreSQL face: login, simple and extended protocol (admin-commands.md 13, pgsql-dataplane.md 2).
 
+mod casts;
 mod extended;
 mod login;
 mod message;

@@ -40,6 +40,7 @@ pub(crate) fn real_text(number: f64) -> String {
 
 /// What a column of this kind can carry in a binary form: SQLite lets any value into any column.
 pub(crate) fn as_kind(value: &Value, kind: ColumnKind) -> Cow<'_, Value> {
+    let kind = if kind == ColumnKind::Int4 { ColumnKind::Integer } else { kind };
     let parsed = |text: &str| text.trim().parse::<f64>().unwrap_or(0.0);
     match (kind, value) {
         (_, Value::Null)
@@ -55,7 +56,9 @@ pub(crate) fn as_kind(value: &Value, kind: ColumnKind) -> Cow<'_, Value> {
         (ColumnKind::Real, Value::Integer(number)) => Cow::Owned(Value::Real(*number as f64)),
         (ColumnKind::Real, Value::Text(digits)) => Cow::Owned(Value::Real(parsed(digits))),
         (ColumnKind::Real, Value::Blob(_)) => Cow::Owned(Value::Real(0.0)),
-        (ColumnKind::Text | ColumnKind::Blob, other) => Cow::Owned(Value::Blob(text(other).unwrap_or_default().into_owned())),
+        (ColumnKind::Text | ColumnKind::Blob | ColumnKind::Int4, other) => {
+            Cow::Owned(Value::Blob(text(other).unwrap_or_default().into_owned()))
+        }
     }
 }
 

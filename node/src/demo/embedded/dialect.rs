@@ -18,6 +18,37 @@ pub(super) fn verb(sql: &str) -> String {
     tokens(sql).iter().find(|token| token.kind == Kind::Word).map(|token| token.text.to_ascii_uppercase()).unwrap_or_default()
 }
 
+/// What casts say about the types of a statement that SQLite, which has none, cannot tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Casts {
+    /// Parameters (`$n`) that are numbers.
+    pub(super) numbers: Vec<usize>,
+    /// The statement is an expression over int4: its integers are int4, as PostgreSQL has it.
+    pub(super) int4: bool,
+}
+
+/// Reads the casts of `sql`.
+pub(super) fn casts(sql: &str) -> Casts {
+    let tokens = tokens(sql);
+    let mut casts = Casts::default();
+    let mut wide = tokens.iter().any(|token| token.is("FROM"));
+    for window in tokens.windows(4) {
+        if !(window[1].is_sign(':') && window[2].is_sign(':')) {
+            continue;
+        }
+        let named = |names: &[&str]| names.iter().any(|name| window[3].is(name));
+        let (narrow, large) =
+            (named(&["int2", "smallint", "int", "int4", "integer"]), named(&["int8", "bigint", "float8", "double", "numeric"]));
+        casts.int4 |= narrow;
+        wide |= large;
+        if let (true, Some(number)) = (narrow || large, window[0].text.strip_prefix('$').and_then(|digits| digits.parse().ok())) {
+            casts.numbers.push(number);
+        }
+    }
+    casts.int4 &= !wide;
+    casts
+}
+
 struct Edits<'a> {
     sql: &'a str,
     text: String,
@@ -159,6 +190,9 @@ mod tests {
         ] {
             assert_eq!(rewrite(sql, &variable), expected);
         }
+        assert_eq!(casts("SELECT 40 + $1::int4"), Casts { numbers: vec![1], int4: true });
+        assert_eq!(casts("SELECT $2::bigint + $1::int4"), Casts { numbers: vec![2, 1], int4: false });
+        assert_eq!(casts("SELECT count(*) FROM t WHERE a = $1::int"), Casts { numbers: vec![1], int4: false });
         assert_eq!(verb("/* hint */ insert into t"), "INSERT");
     }
 }

@@ -11,7 +11,7 @@ use super::chatter::{self, Chatter, Facts};
 use super::{Server, dialect, errors};
 use crate::sql_server::engine::{self, Cancel, ColumnTypes, EngineError};
 use crate::sql_server::functions::{self, ClientFacts};
-use crate::sql_server::{Answer, Description, Done, Face, Login, Session, SqlError, Status, Value};
+use crate::sql_server::{Answer, Column, ColumnKind, Description, Done, Face, Login, Session, SqlError, Status, Value};
 
 /// Longest run of a statement.
 const STATEMENT_TIME: Duration = Duration::from_secs(60);
@@ -98,7 +98,14 @@ impl EmbeddedSession {
         if let Some(name) = unknown_variable(&text) {
             return Err(SqlError::new(1193, "HY000", "42601", format!("Unknown system variable '{}'", name.trim_start_matches('@'))));
         }
-        self.run(&text, params).await
+        let answer = self.run(&text, params).await?;
+        Ok(match answer {
+            Answer::Rows(mut rows) if self.login.face == Face::Pgsql => {
+                narrow(&mut rows.columns, &dialect::casts(sql));
+                Answer::Rows(rows)
+            }
+            other => other,
+        })
     }
 
     /// Runs on a blocking thread; interrupted when the client goes away.
@@ -168,8 +175,18 @@ impl Session for EmbeddedSession {
         }
         let face = self.login.face;
         let text = dialect::rewrite(sql, &|name| chatter::variable(name, &self.facts()));
-        self.blocking(move |connection| engine::describe_by_running(connection, &text).map_err(|error| errors::from_engine(face, &error)))
-            .await
+        let casts = dialect::casts(sql);
+        let numbers = casts.numbers.clone();
+        let sample = move |number: usize| if numbers.contains(&number) { Value::Integer(0) } else { Value::Null };
+        let mut description = self
+            .blocking(move |connection| {
+                engine::describe_by_running(connection, &text, sample).map_err(|error| errors::from_engine(face, &error))
+            })
+            .await?;
+        if let (Face::Pgsql, Some(columns)) = (face, &mut description.columns) {
+            narrow(columns, &casts);
+        }
+        Ok(description)
     }
 
     fn use_database(&mut self, name: &str) -> Result<(), SqlError> {
@@ -193,6 +210,13 @@ impl Session for EmbeddedSession {
 
     fn status(&self) -> Status {
         Status { in_transaction: self.in_transaction, failed: self.failed, autocommit: self.autocommit, warnings: 0 }
+    }
+}
+
+/// Integers of an int4 expression are int4.
+fn narrow(columns: &mut [Column], casts: &dialect::Casts) {
+    for column in columns.iter_mut().filter(|column| casts.int4 && column.kind == ColumnKind::Integer) {
+        column.kind = ColumnKind::Int4;
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) fn write_prepare_ok(prepared: &Prepared, capabilities: Capabilities, 
 fn column(column: &Column) -> WireColumn {
     match column.kind {
         ColumnKind::Text => WireColumn::text(&column.name),
-        ColumnKind::Integer => WireColumn::integer(&column.name),
+        ColumnKind::Integer | ColumnKind::Int4 => WireColumn::integer(&column.name),
         ColumnKind::Real => WireColumn::double(&column.name),
         ColumnKind::Blob => WireColumn {
             charset: 63,

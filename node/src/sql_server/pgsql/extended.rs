@@ -106,10 +106,14 @@ impl Extended {
         full(self.statements.len())?;
         let sql = pieces.first().copied().unwrap_or("");
         let described = if sql.is_empty() { Description::default() } else { session.describe(sql).await? };
-        let mut types: Vec<u32> = parse.oids().map(|oid| if oid == 0 { oid::TEXT } else { oid }).collect();
-        let count = types.len().max(described.parameters);
-        types.resize(count, oid::TEXT);
-        types.truncate(described.parameters);
+        let mut types: Vec<u32> = parse.oids().take(described.parameters).collect();
+        types.resize(described.parameters, 0);
+        for (number, oid) in super::casts::parameter_types(sql) {
+            if let Some(unspecified @ 0) = types.get_mut(number - 1) {
+                *unspecified = oid;
+            }
+        }
+        types.iter_mut().filter(|oid| **oid == 0).for_each(|oid| *oid = oid::TEXT);
         self.statements.insert(parse.name.to_vec(), Statement { sql: sql.into(), types, columns: described.columns, told: false });
         backend::parse_complete(out);
         Ok(())

@@ -42,6 +42,7 @@ const fn type_oid(kind: ColumnKind) -> u32 {
     match kind {
         ColumnKind::Text => oid::TEXT,
         ColumnKind::Integer => oid::INT8,
+        ColumnKind::Int4 => oid::INT4,
         ColumnKind::Real => oid::FLOAT8,
         ColumnKind::Blob => oid::BYTEA,
     }
@@ -76,6 +77,10 @@ fn plain(value: &Value, kind: ColumnKind) -> Option<Vec<u8>> {
 fn binary(value: &Value, kind: ColumnKind) -> Option<Vec<u8>> {
     match as_kind(value, kind).as_ref() {
         Value::Null => None,
+        Value::Integer(number) if kind == ColumnKind::Int4 => {
+            let nearest = i32::try_from(*number).unwrap_or(if *number < 0 { i32::MIN } else { i32::MAX });
+            Some(nearest.to_be_bytes().to_vec())
+        }
         Value::Integer(number) => Some(number.to_be_bytes().to_vec()),
         Value::Real(number) => Some(number.to_be_bytes().to_vec()),
         Value::Text(text) => Some(text.as_bytes().to_vec()),
@@ -127,6 +132,7 @@ mod tests {
         assert_eq!(plain(&blob, ColumnKind::Blob), Some(b"\\x00ff".to_vec()));
         assert_eq!(binary(&Value::Text("7".into()), ColumnKind::Integer), Some(7_i64.to_be_bytes().to_vec()));
         assert_eq!(plain(&Value::Integer(7), ColumnKind::Text), Some(b"7".to_vec()));
+        assert_eq!(binary(&Value::Integer(7), ColumnKind::Int4), Some(7_i32.to_be_bytes().to_vec()));
         assert_eq!(binary(&Value::Null, ColumnKind::Text), None);
     }
 }
