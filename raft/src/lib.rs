@@ -18,10 +18,14 @@ mod machine_test;
 pub mod membership;
 mod network;
 mod proposer;
+mod sha256_crypt;
 mod snapshots;
+pub mod sqlfn;
+pub mod sqlname;
 mod state_machine;
 pub mod tables;
 mod type_config;
 
 pub use handle::{ClusterStatus, Consensus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;
+pub use state_machine::{RevisionChange, changes_of, module_hash};

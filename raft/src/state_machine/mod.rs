@@ -4,18 +4,38 @@
 //! hashes and results on every node. `apply` is the only writer that commits; the proposer speculates on its own
 //! connection under the same writer lock and always rolls back.
 
+pub(crate) mod apply;
+pub(crate) mod change;
+mod changes;
+mod connection;
 mod error;
+mod hash;
+mod history;
+mod layer_copy;
+mod nodes;
+mod requests;
 mod result;
+pub(crate) mod row;
+pub(crate) mod schema;
+mod snapshot;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::command::Applied;
+use crate::command::{Applied, RequestId};
 
+pub(crate) use connection::{open as open_connection, savepoint};
 pub(crate) use error::StorageError;
-pub(crate) use result::{ApplyOutcome, ApplyResult};
+pub use hash::module_hash;
+pub(crate) use hash::root_hash;
+pub use history::{RevisionChange, changes_of};
+pub(crate) use result::{ApplyOutcome, ApplyResult, cut};
+use schema::Meta;
 
 /// Highest feature level that this build understands.
 pub(crate) const FEATURE_LEVEL: u32 = 1;
@@ -71,44 +91,164 @@ pub(crate) struct SnapshotFile {
 }
 
 /// The replicated state of this node.
-#[derive(Debug)]
 pub(crate) struct StateMachine {
+    path: PathBuf,
+    /// The committing connection. Its lock is the single writer lock: the proposer holds it while it speculates.
+    writer: Mutex<Writer>,
+    applied: Mutex<AppliedState>,
     watch: watch::Sender<Applied>,
+}
+
+/// The connection that commits.
+pub(crate) struct Writer {
+    connection: Connection,
+    /// Set after an error: nothing is applied any more.
+    stopped: bool,
+}
+
+impl fmt::Debug for StateMachine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateMachine").field("path", &self.path).field("applied", &self.watch.borrow()).finish_non_exhaustive()
+    }
 }
 
 impl StateMachine {
     /// Opens or creates `state.db` at `path`.
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
-        let _ = path;
-        Err(StorageError::Stopped)
+        let connection = connection::open(path)?;
+        schema::prepare(&connection)?;
+        let meta = Meta::read(&connection)?;
+        let machine = Self {
+            path: path.to_path_buf(),
+            writer: Mutex::new(Writer { connection, stopped: false }),
+            applied: Mutex::new(AppliedState::default()),
+            watch: watch::Sender::new(Applied::default()),
+        };
+        machine.publish(&meta);
+        Ok(machine)
+    }
+
+    /// Where `state.db` is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Term, index and membership of what is applied. Cheap.
     pub(crate) fn applied(&self) -> AppliedState {
-        AppliedState::default()
+        self.applied.lock().clone()
+    }
+
+    /// UUID of the cluster; empty before the first entry.
+    pub(crate) fn cluster_id(&self) -> Result<String, StorageError> {
+        Ok(Meta::read(&self.reader()?)?.cluster_id)
+    }
+
+    /// A read-only connection.
+    pub(crate) fn reader(&self) -> Result<Connection, StorageError> {
+        Ok(Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?)
+    }
+
+    /// The result of a request that was applied here; `None` = it was not.
+    pub(crate) fn stored_result(&self, id: RequestId) -> Result<Option<ApplyResult>, StorageError> {
+        let index = self.watch.borrow().index;
+        requests::lookup(&self.reader()?, index, &id.client, id.seq)
+    }
+
+    /// The hash over all tables and layers at the applied index.
+    pub(crate) fn root_hash(&self) -> Result<u128, StorageError> {
+        Ok(root_hash(&self.reader()?)?)
     }
 
     /// Applies entries in one transaction; blocks. The caller has waited until its own log holds them durably (R2).
     /// After an error nothing is applied any more.
     pub(crate) fn apply(&self, batch: Vec<ApplyEntry>) -> Result<Vec<ApplyResult>, StorageError> {
-        let _ = batch;
-        Err(StorageError::Stopped)
+        let mut writer = self.writer.lock();
+        if writer.stopped {
+            return Err(StorageError::Stopped);
+        }
+        let outcome = apply_batch(&mut writer.connection, batch);
+        match outcome {
+            Ok((meta, results)) => {
+                self.publish(&meta);
+                Ok(results)
+            }
+            Err(error) => {
+                writer.stopped = true;
+                tracing::error!(%error, "apply failed: this node takes no further part in consensus");
+                Err(error)
+            }
+        }
     }
 
-    /// Writes a snapshot into `dir` and keeps the newest two there; blocks, but not `apply`.
+    /// Runs `work` with the single writer lock held: nothing is applied or installed meanwhile.
+    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
+        let _writer = self.writer.lock();
+        work()
+    }
+
+    /// Writes a snapshot into `dir`, where older ones stay; blocks, but not `apply`.
     pub(crate) fn build_snapshot(&self, dir: &Path) -> Result<SnapshotFile, StorageError> {
-        let _ = dir;
-        Err(StorageError::Stopped)
+        snapshot::build(&self.path, dir)
     }
 
-    /// Replaces the whole state by a received snapshot; blocks.
+    /// Replaces the whole state by a received snapshot, whose bytes the caller has checked against their SHA-256; blocks.
+    /// A refused file leaves everything as it was; an error while copying stops this state machine.
     pub(crate) fn install_snapshot(&self, file: &Path, term: u64, index: u64, membership: Vec<u8>) -> Result<(), StorageError> {
-        let _ = (file, term, index, membership);
-        Err(StorageError::Stopped)
+        snapshot::verify(file, term, index)?;
+        let mut writer = self.writer.lock();
+        if writer.stopped {
+            return Err(StorageError::Stopped);
+        }
+        let outcome = snapshot::install(&mut writer.connection, file, membership);
+        match outcome {
+            Ok(meta) => {
+                self.publish(&meta);
+                Ok(())
+            }
+            Err(error) => {
+                writer.stopped = true;
+                Err(error)
+            }
+        }
     }
 
     /// Published after each applied batch and each installed snapshot.
     pub(crate) fn watch(&self) -> watch::Receiver<Applied> {
         self.watch.subscribe()
     }
+
+    fn publish(&self, meta: &Meta) {
+        *self.applied.lock() = AppliedState { term: meta.last_term, index: meta.last_index, membership: meta.membership.clone() };
+        self.watch.send_replace(Applied { index: meta.last_index, revision: meta.runtime_revision, runtime_index: meta.runtime_index });
+    }
+}
+
+fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>) -> Result<(Meta, Vec<ApplyResult>), StorageError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut meta = Meta::read(&transaction)?;
+    let mut results = Vec::with_capacity(batch.len());
+    for ApplyEntry { term, index, payload } in batch {
+        if index != meta.last_index + 1 && meta.last_index != 0 {
+            return Err(StorageError::Damaged { index, reason: format!("entry {} was expected", meta.last_index + 1) });
+        }
+        let result = match payload {
+            Payload::Blank => ApplyResult::ok(index),
+            Payload::Membership(membership) => {
+                meta.membership = membership;
+                ApplyResult::ok(index)
+            }
+            Payload::Data(bytes) => apply::apply_entry(&transaction, &mut meta, term, index, &apply::decode(index, bytes)?)?,
+        };
+        meta.last_term = term;
+        meta.last_index = index;
+        results.push(result);
+    }
+    meta.write(&transaction)?;
+    transaction.commit()?;
+    Ok((meta, results))
+}
+
+/// What `connection` knows about a request: its result, a refusal if it comes too late, or nothing.
+pub(crate) fn known_result(connection: &Connection, index: u64, id: &RequestId) -> Result<Option<ApplyResult>, StorageError> {
+    requests::lookup(connection, index, &id.client, id.seq)
 }

@@ -1,0 +1,129 @@
+//! SQL functions that the admin surface adds to SQLite's (admin-commands.md section 14).
+
+use rusqlite::functions::{Context, FunctionFlags};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Result};
+use sha1::Sha1;
+use sha2::Digest;
+
+use crate::sha256_crypt;
+
+/// Adds `from_unixtime`, `mysql_native_password` and `caching_sha2_password` to a connection.
+///
+/// # Errors
+/// Of SQLite.
+pub fn register(connection: &Connection) -> Result<()> {
+    let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
+    connection.create_scalar_function("from_unixtime", 1, flags, |context| from_unixtime(context))?;
+    connection.create_scalar_function("mysql_native_password", -1, flags, |context| Ok(native_password(context)))?;
+    connection.create_scalar_function("caching_sha2_password", -1, flags, |context| Ok(caching_sha2_password(context)))?;
+    Ok(())
+}
+
+/// Seconds since 1970 as `YYYY-MM-DD HH:MM:SS` in UTC.
+fn from_unixtime(context: &Context<'_>) -> Result<Option<String>> {
+    let seconds = match context.get_raw(0) {
+        ValueRef::Integer(value) => value,
+        ValueRef::Real(value) => value.floor() as i64,
+        ValueRef::Text(text) => match std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()) {
+            Some(value) => value,
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let Some((year, month, day)) = civil(days) else {
+        return Ok(None);
+    };
+    Ok(Some(format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)))
+}
+
+/// Date of a day number since 1970-01-01 in the proleptic Gregorian calendar: eras of 400 years, years from 1 March.
+fn civil(days: i64) -> Option<(i64, i64, i64)> {
+    let days = days.checked_add(719_468)?;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    Some((year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted_month + 2) / 5 + 1))
+}
+
+fn text<'a>(context: &'a Context<'_>, position: usize) -> Option<&'a [u8]> {
+    match context.get_raw(position) {
+        ValueRef::Text(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// `*` and the double SHA-1 in upper-case hexadecimal. Wrong use gives a text, not an error, as in the reference.
+fn native_password(context: &Context<'_>) -> String {
+    if context.len() != 1 {
+        return "Invalid number of arguments".into();
+    }
+    let Some(password) = text(context, 0) else {
+        return "Invalid argument type".into();
+    };
+    let hash: String = Sha1::digest(Sha1::digest(password)).iter().map(|byte| format!("{byte:02X}")).collect();
+    format!("*{hash}")
+}
+
+/// `$A$005$`, 20 bytes of salt, and the SHA-256 crypt hash of 5000 rounds.
+fn caching_sha2_password(context: &Context<'_>) -> String {
+    if !matches!(context.len(), 1 | 2) {
+        return "Invalid number of arguments".into();
+    }
+    let Some(password) = text(context, 0) else {
+        return "Invalid argument type".into();
+    };
+    let salt = if context.len() == 2 {
+        let Some(salt) = text(context, 1) else {
+            return "Invalid argument type".into();
+        };
+        salt.to_vec()
+    } else {
+        random_salt()
+    };
+    match String::from_utf8(salt) {
+        Ok(salt) if salt.len() == 20 => format!("$A$005${salt}{}", sha256_crypt::hash(password, salt.as_bytes(), 5000)),
+        _ => "Invalid argument size".into(),
+    }
+}
+
+/// 20 printable characters; `$` would end the salt in the stored form.
+fn random_salt() -> Vec<u8> {
+    const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let mut salt = vec![0; 20];
+    if getrandom::fill(&mut salt).is_err() {
+        return Vec::new();
+    }
+    salt.iter_mut().for_each(|byte| *byte = ALPHABET[usize::from(*byte & 63)]);
+    salt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_answer_as_the_reference() {
+        let connection = Connection::open_in_memory().expect("opens");
+        register(&connection).expect("registers");
+        let cases = [
+            ("from_unixtime(0)", "1970-01-01 00:00:00"),
+            ("from_unixtime(951782400)", "2000-02-29 00:00:00"),
+            ("from_unixtime(-1)", "1969-12-31 23:59:59"),
+            ("from_unixtime('1764528000')", "2025-11-30 18:40:00"),
+            ("mysql_native_password('password')", "*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19"),
+            ("MYSQL_NATIVE_PASSWORD(1)", "Invalid argument type"),
+            ("mysql_native_password()", "Invalid number of arguments"),
+            ("caching_sha2_password('x', 'short')", "Invalid argument size"),
+        ];
+        for (call, expected) in cases {
+            let found: String = connection.query_row(&format!("SELECT {call}"), [], |row| row.get(0)).expect(call);
+            assert_eq!(found, expected, "{call}");
+        }
+        let made: String = connection.query_row("SELECT caching_sha2_password('secret')", [], |row| row.get(0)).expect("runs");
+        assert_eq!((made.len(), &made[..7]), (70, "$A$005$"));
+    }
+}

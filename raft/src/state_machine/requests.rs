@@ -1,0 +1,60 @@
+//! `request_ids`: forwarded writes take effect exactly once (raft-and-storage.md 6.3).
+
+use quorumsql_proto::log as pb;
+use rusqlite::{Connection, OptionalExtension};
+
+use super::result::ApplyResult;
+use super::schema::{signed, unsigned};
+use super::{ApplyOutcome, StorageError};
+
+/// A writer that is silent for this long (by the proposers' clocks) is forgotten.
+const KEPT_MS: u64 = 3600 * 1000;
+/// Writers that are remembered at most.
+const KEPT_WRITERS: u32 = 10_000;
+/// The number of writers is looked at every so many entries.
+const COUNT_EVERY: u64 = 256;
+
+/// The answer to an entry whose request was applied before, or comes after a later one of the same writer.
+pub(crate) fn answered(connection: &Connection, index: u64, entry: &pb::LogEntry) -> Result<Option<ApplyResult>, StorageError> {
+    if entry.client_id.is_empty() {
+        return Ok(None);
+    }
+    lookup(connection, index, &entry.client_id, entry.seq)
+}
+
+/// What is known about request `seq` of `client`: its result, a refusal if a later one was applied, or nothing.
+pub(crate) fn lookup(connection: &Connection, index: u64, client: &[u8], seq: u64) -> Result<Option<ApplyResult>, StorageError> {
+    let sql = "SELECT last_seq, result FROM request_ids WHERE client_id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let found: Option<(i64, Vec<u8>)> = statement.query_row([client], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((last, result)) = found.map(|(last, result)| (unsigned(last), result)) else {
+        return Ok(None);
+    };
+    if seq > last {
+        return Ok(None);
+    }
+    if seq < last {
+        let message = format!("request {seq} is older than request {last} of the same connection");
+        return Ok(Some(ApplyResult::refused(index, ApplyOutcome::Refused, message)));
+    }
+    let result = ApplyResult::decode(&result).map_err(|error| StorageError::Refused(format!("request_ids: unreadable result: {error}")))?;
+    Ok(Some(result))
+}
+
+/// Keeps the result for retries. `Retry` is none: the same request will be computed again.
+pub(crate) fn remember(connection: &Connection, entry: &pb::LogEntry, result: &ApplyResult) -> Result<(), StorageError> {
+    if entry.client_id.is_empty() || result.outcome == ApplyOutcome::Retry {
+        return Ok(());
+    }
+    let sql = "INSERT OR REPLACE INTO request_ids VALUES (?1, ?2, ?3, ?4, ?5)";
+    let used = signed(entry.proposed_at_ms);
+    connection.prepare_cached(sql)?.execute((&entry.client_id[..], signed(entry.seq), signed(result.index), result.encode(), used))?;
+    let oldest = signed(entry.proposed_at_ms.saturating_sub(KEPT_MS));
+    connection.prepare_cached("DELETE FROM request_ids WHERE used_ms < ?1")?.execute([oldest])?;
+    if result.index % COUNT_EVERY == 0 {
+        let sql =
+            "DELETE FROM request_ids WHERE client_id IN (SELECT client_id FROM request_ids ORDER BY \"index\" DESC LIMIT -1 OFFSET ?1)";
+        connection.prepare_cached(sql)?.execute([KEPT_WRITERS])?;
+    }
+    Ok(())
+}
