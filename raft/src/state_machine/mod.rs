@@ -228,14 +228,14 @@ fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>) -> Result<(M
     let mut meta = Meta::read(&transaction)?;
     let mut results = Vec::with_capacity(batch.len());
     for ApplyEntry { term, index, payload } in batch {
-        if index != meta.last_index + 1 && meta.last_index != 0 {
-            return Err(StorageError::Damaged { index, reason: format!("entry {} was expected", meta.last_index + 1) });
-        }
         let result = match payload {
             Payload::Blank => ApplyResult::ok(index),
             Payload::Membership(membership) => {
                 meta.membership = membership;
                 ApplyResult::ok(index)
+            }
+            Payload::Data(_) if meta.last_index != 0 && index != meta.last_index + 1 => {
+                return Err(StorageError::Damaged { index, reason: format!("entry {} was expected", meta.last_index + 1) });
             }
             Payload::Data(bytes) => apply::apply_entry(&transaction, &mut meta, term, index, &apply::decode(index, bytes)?)?,
         };
