@@ -95,7 +95,10 @@ pub struct WorkerContext {
     random: Cell<u64>,
     drain_told: Cell<bool>,
     sweeps: RefCell<Vec<Rc<dyn Sweep>>>,
-    /// Index of the configuration at the last sweep and tick of it.
+    /// Configurations that this worker has seen; the log index does not tell them apart, because observations of servers make
+    /// new ones of the same index.
+    generation: Cell<u64>,
+    /// Generation and tick of the last sweep.
     swept: Cell<(u64, u64)>,
     verdicts: [RefCell<VerdictCache>; 2],
 }
@@ -117,6 +120,7 @@ impl WorkerContext {
             random: Cell::new(random_u64() | 1),
             drain_told: Cell::new(false),
             sweeps: RefCell::default(),
+            generation: Cell::new(1),
             swept: Cell::new((0, 0)),
             verdicts: Default::default(),
             shared,
@@ -130,6 +134,7 @@ impl WorkerContext {
         let newest = cache.load();
         let mut snapshot = self.snapshot.borrow_mut();
         if !Arc::ptr_eq(newest, snapshot.config()) {
+            self.generation.set(self.generation.get() + 1);
             *snapshot = Rc::new(Snapshot::new(Arc::clone(newest), &self.seat.cells, &self.shared.rows));
         }
         Rc::clone(&snapshot)

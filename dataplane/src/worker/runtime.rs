@@ -183,14 +183,14 @@ impl WorkerContext {
     pub(crate) fn on_tick(self: &Rc<Self>, tick: u64) {
         self.ticker.advance_to(tick);
         let config = self.config();
-        let (index, at) = self.swept.get();
-        let changed = index != config.index;
+        let (generation, at) = self.swept.get();
+        let changed = generation != self.generation.get();
         if changed {
             self.sessions.cut(&self.shared.rows.cut());
         }
         let sweeps = self.sweeps.borrow().clone();
         if changed || tick >= at + SWEEP_TICKS {
-            self.swept.set((config.index, tick));
+            self.swept.set((self.generation.get(), tick));
             sweeps.iter().for_each(|sweep| sweep.sweep(&config));
         } else {
             sweeps.iter().for_each(|sweep| sweep.serve_waiters());
