@@ -16,7 +16,7 @@ pub enum Class {
     Ddl,
     /// Begins, ends or divides a transaction.
     Transaction(Transaction),
-    /// SET in all its forms, and PostgreSQL's RESET. [`super::set`] reads the assignments.
+    /// SET in all its forms, and PostgreSQL's RESET. [`super::parse_mysql_set`] and [`super::parse_pgsql_set`] read the assignments.
     Set,
     /// SHOW, HELP, and what only concerns the connection it is sent on (PostgreSQL: DISCARD, DEALLOCATE, CLOSE, FETCH, MOVE, UNLISTEN).
     Neutral,

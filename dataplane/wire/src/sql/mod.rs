@@ -20,10 +20,15 @@ mod pgsql;
 mod spooky;
 mod token;
 
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod vectors;
+
 pub use class::{Class, Transaction};
 pub use effects::Effects;
-pub use mysql::scan_mysql;
-pub use pgsql::scan_pgsql;
+pub use mysql::{MysqlSet, SetItem, SetScope, SetValue, parse_mysql_set, parse_mysql_use, scan_mysql};
+pub use pgsql::{PgsqlSet, TransactionModes, parse_pgsql_set, scan_pgsql};
 pub use spooky::spooky_hash64;
 
 /// How digests are made and strings are read; the `*-query_digests_*` variables.

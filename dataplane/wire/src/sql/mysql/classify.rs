@@ -87,6 +87,7 @@ struct Statement {
 impl Statement {
     fn on_token(&mut self, token: Token<'_>) {
         let mut keyword = Keyword::Unknown;
+        let starting = self.lead == Lead::Start;
         match token {
             Token::Word(word, _) => {
                 keyword = word;
@@ -99,7 +100,7 @@ impl Statement {
             Token::SystemVariable(_, name) => self.system_variable(name),
             _ => {}
         }
-        if self.lead == Lead::Start && !matches!(token, Token::Symbol(b'(')) {
+        if starting && self.lead == Lead::Start && !matches!(token, Token::Symbol(b'(')) {
             self.decide(Class::Other, Lead::Rest);
         }
         self.previous = Some(keyword);
@@ -166,7 +167,10 @@ impl Statement {
                 _ => {}
             },
             Lead::With => match word {
-                Keyword::Select | Keyword::Values | Keyword::Table if self.depth == self.base => self.decide(Class::Read, Lead::Query),
+                Keyword::Select | Keyword::Values | Keyword::Table if self.depth == self.base => {
+                    let locks = self.class == Class::LockingRead;
+                    self.decide(if locks { Class::LockingRead } else { Class::Read }, Lead::Query);
+                }
                 Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Replace if self.depth == self.base => {
                     self.decide(Class::Write, Lead::Rest);
                 }
@@ -218,8 +222,7 @@ impl Statement {
         let transaction = Class::Transaction;
         match word {
             Keyword::Select | Keyword::Values | Keyword::Table => {
-                let class = if self.class == Class::LockingRead { Class::LockingRead } else { Class::Read };
-                self.decide(class, Lead::Query);
+                self.decide(Class::Read, Lead::Query);
             }
             Keyword::With => {
                 self.base = self.depth;

@@ -1,5 +1,7 @@
 //! Reads MySQL text as the server does (MySQL 8.4 and MariaDB 10.11, `sql_lex.cc`), not as the digest does.
 
+use std::ops::Range;
+
 use crate::sql::bytes::{self, DIGIT, HIGH, RARE_SPACE, SPACE, WORD};
 use crate::sql::keyword::Keyword;
 use crate::sql::token::Token;
@@ -9,6 +11,7 @@ use crate::sql::token::Token;
 pub(crate) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
+    start: usize,
     backslash: bool,
     executable: bool,
     ambiguous: bool,
@@ -17,7 +20,7 @@ pub(crate) struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     /// `backslash`: backslash escapes are on (no NO_BACKSLASH_ESCAPES).
     pub(crate) fn new(text: &'a [u8], backslash: bool) -> Self {
-        Self { text, at: 0, backslash, executable: false, ambiguous: false }
+        Self { text, at: 0, start: 0, backslash, executable: false, ambiguous: false }
     }
 
     /// The next token came from a `/*! … */` comment.
@@ -30,15 +33,16 @@ impl<'a> Lexer<'a> {
         self.ambiguous
     }
 
-    /// Index of the first byte that has not been read.
-    pub(crate) fn position(&self) -> usize {
-        self.at
+    /// Where the last token is in the text.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.start..self.at
     }
 
     /// Next token; [`Token::End`] for ever after the end.
     pub(crate) fn next(&mut self) -> Token<'a> {
         self.skip_blank();
         let start = self.at;
+        self.start = start;
         let Some(&byte) = self.text.get(start) else {
             self.ambiguous |= self.executable;
             return Token::End;

@@ -1,1 +1,132 @@
+use crate::sql::{Class, Effects, Scan, ScanOptions, Transaction, scan_pgsql};
 
+fn scan(sql: &str) -> Scan {
+    let mut scan = Scan::new();
+    scan_pgsql(sql.as_bytes(), &ScanOptions::PGSQL, &mut scan);
+    scan
+}
+
+const BEGIN: Class = Class::Transaction(Transaction::Begin { read_only: false });
+const BEGIN_READ_ONLY: Class = Class::Transaction(Transaction::Begin { read_only: true });
+const TWO_PHASE: Class = Class::Transaction(Transaction::TwoPhase);
+
+#[test]
+fn classes_of_the_specification() {
+    let table = [
+        ("", Class::Empty),
+        (";; -- x", Class::Empty),
+        ("SELECT 1", Class::Read),
+        ("(select 1) union select 2", Class::Read),
+        ("VALUES (1)", Class::Read),
+        ("TABLE t", Class::Read),
+        ("WITH x AS (SELECT 1) SELECT * FROM x", Class::Read),
+        ("SELECT 'for update', $$insert into$$, \"update\" FROM t", Class::Read),
+        ("SELECT a /* FOR UPDATE /* nested */ */ FROM t", Class::Read),
+        ("SELECT lower(a), count(*) FROM t", Class::Read),
+        ("EXPLAIN DELETE FROM t", Class::Read),
+        ("EXPLAIN (FORMAT JSON) DELETE FROM t", Class::Read),
+        ("EXPLAIN (ANALYZE off) DELETE FROM t", Class::Read),
+        ("COPY t TO STDOUT", Class::Read),
+        ("COPY (SELECT 1) TO STDOUT WITH (FORMAT csv)", Class::Read),
+        ("SELECT 1; SHOW x; SELECT 2", Class::Read),
+        ("SELECT a FROM t FOR UPDATE", Class::LockingRead),
+        ("SELECT a FROM t FOR NO KEY UPDATE", Class::LockingRead),
+        ("SELECT a FROM t FOR KEY SHARE", Class::LockingRead),
+        ("SELECT a FROM t FOR SHARE OF t", Class::LockingRead),
+        ("SELECT E'a\\'' FROM t FOR SHARE", Class::LockingRead),
+        ("SELECT 'a\\' FROM t FOR SHARE -- '", Class::LockingRead),
+        ("SELECT a INTO b FROM t", Class::Write),
+        ("WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x", Class::Write),
+        ("WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x", Class::Write),
+        ("SELECT pg_notify('a','b')", Class::Write),
+        ("SELECT pg_catalog.pg_terminate_backend(1)", Class::Write),
+        ("SELECT lo_create(0)", Class::Write),
+        ("EXPLAIN ANALYZE DELETE FROM t", Class::Write),
+        ("EXPLAIN (ANALYZE, BUFFERS) INSERT INTO t VALUES (1)", Class::Write),
+        ("EXPLAIN ANALYZE (SELECT a FROM t FOR UPDATE)", Class::LockingRead),
+        ("COPY t FROM STDIN", Class::Write),
+        ("COPY t TO '/tmp/x'", Class::Write),
+        ("COPY (DELETE FROM t RETURNING *) TO STDOUT", Class::Write),
+        ("COPY (SELECT pg_notify('a','b')) TO STDOUT", Class::Write),
+        ("INSERT INTO t VALUES (1)", Class::Write),
+        ("MERGE INTO t USING u ON true WHEN MATCHED THEN DO NOTHING", Class::Write),
+        ("TRUNCATE t", Class::Ddl),
+        ("NOTIFY a", Class::Ddl),
+        ("VACUUM", Class::Ddl),
+        ("CREATE TABLE t (a int, temp int)", Class::Ddl),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT 1; SELECT 2; END", Class::Ddl),
+        ("CREATE RULE r AS ON INSERT TO t DO (SELECT 1; SELECT 2)", Class::Ddl),
+        ("CALL p()", Class::Call),
+        ("DO $$begin end$$", Class::Other),
+        ("BEGIN", BEGIN),
+        ("BEGIN READ ONLY", BEGIN_READ_ONLY),
+        ("START TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY", BEGIN_READ_ONLY),
+        ("BEGIN; SELECT 1; COMMIT", Class::Other),
+        ("COMMIT", Class::Transaction(Transaction::Commit)),
+        ("END", Class::Transaction(Transaction::Commit)),
+        ("ABORT", Class::Transaction(Transaction::Rollback)),
+        ("ROLLBACK TO s", Class::Transaction(Transaction::Savepoint)),
+        ("PREPARE TRANSACTION 'x'", TWO_PHASE),
+        ("COMMIT PREPARED 'x'", TWO_PHASE),
+        ("SHOW transaction_read_only", Class::Neutral),
+        ("FETCH 5 FROM c", Class::Neutral),
+        ("SET a = 1", Class::Set),
+        ("RESET ALL", Class::Set),
+        ("DECLARE c CURSOR FOR SELECT 1", Class::Read),
+        ("DECLARE c CURSOR FOR SELECT 1 FOR UPDATE", Class::LockingRead),
+        ("nonsense", Class::Other),
+    ];
+    for (sql, want) in table {
+        let scan = scan(sql);
+        assert_eq!(scan.class, want, "{sql}");
+        let multi = if scan.statements > 1 { Effects::MULTI } else { Effects::NONE };
+        assert_eq!(scan.effects, multi, "{sql}");
+    }
+}
+
+#[test]
+fn statements_with_effects() {
+    let table = [
+        ("LISTEN c", Class::Ddl, Effects::LISTEN),
+        ("UNLISTEN *", Class::Neutral, Effects::UNLISTEN),
+        ("SELECT pg_advisory_lock(1)", Class::Write, Effects::LOCK),
+        ("SELECT \"pg_try_advisory_lock_shared\" (1)", Class::Write, Effects::LOCK),
+        ("SELECT pg_advisory_xact_lock(1)", Class::Write, Effects::NONE),
+        ("SELECT pg_advisory_unlock(1)", Class::Write, Effects::MAY_UNPIN),
+        ("SELECT pg_advisory_unlock_all()", Class::Write, Effects::RELEASE_LOCKS),
+        ("CREATE TEMP TABLE t (a int)", Class::Ddl, Effects::TEMP_TABLE),
+        ("CREATE LOCAL TEMPORARY TABLE t AS SELECT 1", Class::Ddl, Effects::TEMP_TABLE),
+        ("CREATE TEMP TABLE t (a int) ON COMMIT DROP", Class::Ddl, Effects::NONE),
+        ("CREATE TABLE pg_temp.t (a int)", Class::Ddl, Effects::TEMP_TABLE),
+        ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", Class::Ddl, Effects::TEMP_TABLE),
+        ("SELECT 1 AS a INTO TEMP t", Class::Write, Effects::TEMP_TABLE),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", Class::Read, Effects::HOLD_CURSOR),
+        ("CLOSE c", Class::Neutral, Effects::MAY_UNPIN),
+        ("PREPARE p (int) AS SELECT $1", Class::Read, Effects::PREPARE_TEXT),
+        ("EXECUTE p(1)", Class::Other, Effects::EXECUTE_TEXT),
+        ("DEALLOCATE ALL", Class::Neutral, Effects::MAY_UNPIN),
+        ("SET ROLE admin", Class::Set, Effects::ROLE),
+        ("SET SESSION AUTHORIZATION bob", Class::Set, Effects::ROLE),
+        ("RESET ROLE", Class::Set, Effects::ROLE),
+        ("SET LOCAL a = 1", Class::Set, Effects::TRANSACTION_SETTING),
+        ("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY", BEGIN, Effects::TRANSACTION_SETTING),
+        ("SELECT nextval('s')", Class::Write, Effects::NEXTVAL),
+        ("SELECT currval('s')", Class::Write, Effects::LAST_INSERT_ID),
+        ("SELECT set_config('a','b',false)", Class::Write, Effects::SET_CONFIG),
+        ("SELECT setseed(0.5)", Class::Write, Effects::SEED),
+        ("DISCARD ALL", Class::Neutral, Effects::DISCARD_ALL),
+        ("DISCARD TEMP", Class::Neutral, Effects::DISCARD_TEMP),
+        ("LOAD 'x'", Class::Other, Effects::LOAD_LIBRARY),
+        ("DO $$begin perform set_config('a','b',false); end$$", Class::Other, Effects::HIDDEN),
+        ("DROP TABLE t", Class::Ddl, Effects::MAY_UNPIN),
+    ];
+    for (sql, class, effects) in table {
+        let scan = scan(sql);
+        assert_eq!((scan.class, scan.effects), (class, effects), "{sql}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_no_read() {
+    assert_eq!(scan(&format!("SELECT {}1{}", "(".repeat(2000), ")".repeat(2000))).class, Class::Other);
+}

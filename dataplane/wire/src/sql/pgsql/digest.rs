@@ -173,8 +173,7 @@ impl Pass<'_> {
     /// `UESCAPE 'c'` belongs to the constant before it.
     fn skip_uescape(&mut self) {
         let start = bytes::skip(self.sql, self.at, SPACE);
-        let end = bytes::skip(self.sql, start, IDENTIFIER);
-        if end - start == 7 && self.sql[start..end].eq_ignore_ascii_case(b"uescape") {
+        if let Some(end) = word_at(self.sql, start, b"uescape") {
             self.uescape(end);
         }
     }
@@ -275,11 +274,17 @@ fn zone_end(sql: &[u8], at: usize) -> usize {
     zone(b"with").or_else(|| zone(b"without")).unwrap_or(at)
 }
 
-/// Index behind `word`, if it is the next word.
+/// Index behind `word`, if blanks and it come next.
 fn word_behind(sql: &[u8], at: usize, word: &[u8]) -> Option<usize> {
     let start = bytes::skip(sql, at, SPACE);
-    let end = bytes::skip(sql, start, IDENTIFIER);
-    (start > at && sql[start..end].eq_ignore_ascii_case(word)).then_some(end)
+    if start > at { word_at(sql, start, word) } else { None }
+}
+
+/// Index behind `word`, if it is at `start`. Looks no further than that: this is asked behind every literal.
+fn word_at(sql: &[u8], start: usize, word: &[u8]) -> Option<usize> {
+    let end = start + word.len();
+    let found = sql.get(start..end)?.eq_ignore_ascii_case(word);
+    (found && sql.get(end).is_none_or(|byte| !bytes::is(*byte, IDENTIFIER))).then_some(end)
 }
 
 /// At the word ARRAY: `Ok(end)` if it is `ARRAY[…]` of constants, nested or not; else `Err` with the index where that was found.

@@ -3,8 +3,11 @@
 mod classify;
 mod digest;
 mod functions;
-pub(crate) mod lexer;
+mod lexer;
 mod literal;
+mod set;
+
+pub use set::{PgsqlSet, TransactionModes, parse_pgsql_set};
 
 use super::{Scan, ScanOptions, spooky_hash64};
 
@@ -18,4 +21,11 @@ pub fn scan_pgsql(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
 }
 
 #[cfg(test)]
-mod vectors_test;
+mod tests {
+    use crate::sql::{ScanOptions, scan_pgsql, vectors};
+
+    #[test]
+    fn digest_texts_equal_the_specification() {
+        assert_eq!(vectors::check(include_str!("vectors.tsv"), ScanOptions::PGSQL, scan_pgsql), 72);
+    }
+}
