@@ -137,6 +137,10 @@ impl RaftSnapshotBuilder<TypeConfig> for Machine {
 
 fn to_apply(entry: &Entry) -> ApplyEntry {
     let payload = match &entry.payload {
+        // Position (0, 0) with no membership means "nothing applied": an empty membership tells it apart.
+        EntryPayload::Blank if entry.log_id == log_id(0, 0) => {
+            Payload::Membership(convert::encode_membership(&StoredMembership::default()))
+        }
         EntryPayload::Blank => Payload::Blank,
         EntryPayload::Normal(data) => Payload::Data(data.0.clone()),
         EntryPayload::Membership(membership) => {

@@ -63,7 +63,10 @@ impl State {
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
         let removed = self.tail.split_off(&last.map_or(0, |id| id.index + 1));
         self.tail_bytes -= removed.values().map(|row| row.bytes).sum::<usize>();
-        self.last = last.max(self.purged);
+        // A position after the end removes nothing.
+        if last.map(|id| id.index) < self.last.map(|id| id.index) {
+            self.last = last.max(self.purged);
+        }
     }
 
     pub(super) fn purge(&mut self, purged: LogId) {
