@@ -15,6 +15,8 @@ mod masking;
 mod parse;
 mod read;
 mod rewrite;
+#[cfg(test)]
+mod script_test;
 mod session;
 mod show;
 mod tables;

@@ -197,7 +197,7 @@ impl Core {
 
 /// A connection that cannot change `state.db`; its TEMP tables can be written.
 pub(crate) fn open_reader(layout: &Layout) -> rusqlite::Result<rusqlite::Connection> {
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX | rusqlite::OpenFlags::SQLITE_OPEN_URI;
     let connection = rusqlite::Connection::open_with_flags(layout.state(), flags)?;
     connection.busy_timeout(Duration::from_secs(1))?;
     Ok(connection)

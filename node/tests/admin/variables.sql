@@ -1,0 +1,106 @@
+# SET, SHOW VARIABLES, @@, overrides.
+
+SET mysql-max_connections=3000
+----
+ok 1
+
+SELECT @@mysql-max_connections
+----
+[@@mysql-max_connections]
+3000
+
+SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
+----
+[variable_value]
+2048
+
+LOAD MYSQL VARIABLES TO RUNTIME
+----
+ok 0: revision 1, …
+
+SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
+----
+[variable_value]
+3000
+
+SET mysql-no_such=1
+----
+ok 0: ERROR: Unknown global variable: 'mysql-no_such'.
+warning: ERROR: Unknown global variable: 'mysql-no_such'.
+
+SET mysql-threads='many'
+----
+ok 1
+
+LOAD MYSQL VARIABLES TO RUNTIME
+----
+error 1045 28000: ProxySQL Admin Error: LOAD MYSQL VARIABLES TO RUNTIME refused: global_variables ('mysql-threads'), column variable_value: invalid value 'many' for mysql-threads: …
+
+SAVE MYSQL VARIABLES TO MEMORY
+----
+ok 0: …
+
+SHOW VARIABLES LIKE 'mysql-max\_connections'
+----
+[Variable_name | Value]
+mysql-max_connections | 3000
+
+SHOW GLOBAL VARIABLES WHERE Variable_name IN ('mysql-max_connections', 'max_allowed_packet', 'time_zone') ORDER BY 1
+----
+[Variable_name | Value]
+max_allowed_packet | 67108864
+mysql-max_connections | 3000
+time_zone | SYSTEM
+
+SELECT @@max_allowed_packet, @@wait_timeout, @@socket
+----
+[@@max_allowed_packet | @@wait_timeout | @@socket]
+67108864 | 28800 | 
+
+SELECT @@nothing_known
+----
+[@@nothing_known]
+
+SET NODE 1 mysql-max_connections=100
+----
+ok 1
+
+SELECT * FROM node_overrides
+----
+[node_id | variable_name | variable_value]
+1 | mysql-max_connections | 100
+
+SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
+----
+[variable_value]
+100
+
+SELECT variable_value FROM global_variables WHERE variable_name='mysql-max_connections'
+----
+[variable_value]
+3000
+
+SET NODE 1 mysql-max_connections=DEFAULT
+----
+ok 1
+
+SELECT count(*) FROM node_overrides
+----
+[count(*)]
+0
+
+SET NODE 9 mysql-max_connections=5
+----
+error 1045 28000: ProxySQL Admin Error: no member of the cluster has node id 9; …
+
+INSERT INTO node_overrides VALUES (1, 'mysql-threads', '1')
+----
+error 1045 28000: ProxySQL Admin Error: node_overrides is written by SET NODE …
+
+SET admin-admin_credentials=''
+----
+ok 1
+
+LOAD ADMIN VARIABLES TO RUNTIME
+----
+error 1045 28000: ProxySQL Admin Error: LOAD ADMIN VARIABLES TO RUNTIME refused: …nobody could log in…
