@@ -120,9 +120,7 @@ fn functions(connection: &Connection) -> Result<(), EngineError> {
     for name in ["pg_table_is_visible", "pg_type_is_visible", "pg_function_is_visible", "has_table_privilege", "has_schema_privilege"] {
         connection.create_scalar_function(name, -1, flags, |_| Ok(true))?;
     }
-    for name in ["pg_get_userbyid"] {
-        connection.create_scalar_function(name, -1, flags, |_| Ok("admin".to_owned()))?;
-    }
+    connection.create_scalar_function("pg_get_userbyid", -1, flags, |_| Ok("admin".to_owned()))?;
     connection.create_scalar_function("format_type", -1, flags, |_| Ok("text".to_owned()))?;
     connection.create_scalar_function("pg_encoding_to_char", -1, flags, |_| Ok("UTF8".to_owned()))?;
     for name in [

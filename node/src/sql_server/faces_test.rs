@@ -139,7 +139,7 @@ async fn mysql_packets_with_several_statements_stop_at_an_error() {
 #[tokio::test]
 async fn mysql_logins_are_refused_alike_for_a_wrong_password_and_an_unknown_user() {
     for (user, password) in [("demo", "wrong"), ("hashed", "wrong"), ("nobody", "demo"), ("demo", "")] {
-        let error = mysql(user, password).await.err().expect("refused").to_string();
+        let error = mysql(user, password).await.expect_err("refused").to_string();
         assert!(error.contains("1045") && error.contains("Access denied for user"), "{user}: {error}");
     }
 }
@@ -190,7 +190,7 @@ async fn pgsql_simple_protocol_with_several_statements() {
 #[tokio::test]
 async fn pgsql_logins_fail_as_at_a_postgresql_server() {
     for (user, password) in [("demo", "wrong"), ("nobody", "demo")] {
-        let error = pgsql(user, password).await.err().expect("refused");
+        let error = pgsql(user, password).await.expect_err("refused");
         let error = error.as_db_error().expect("told");
         assert_eq!((error.code().code(), error.message()), ("28P01", &*format!("password authentication failed for user \"{user}\"")));
     }
