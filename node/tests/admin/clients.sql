@@ -35,9 +35,9 @@ LOAD MYSQL SERVER TO RUNTIME
 ----
 error 1045 28000: ProxySQL Admin Error: near "LOAD": syntax error
 
-SELECT * FROM nothing
+SELECT * FROM no_such_table
 ----
-error 1045 28000: ProxySQL Admin Error: no such table: nothing
+error 1045 28000: ProxySQL Admin Error: no such table: no_such_table
 
 SELECT * FROM raft_meta
 ----
@@ -45,7 +45,7 @@ error 1045 28000: ProxySQL Admin Error: no such table: raft_meta
 
 SELECT token_sha256 FROM main.join_tokens
 ----
-error 1045 28000: ProxySQL Admin Error: no such table: main.join_tokens
+error 1045 28000: ProxySQL Admin Error: no such table: join_tokens
 
 SELECT * FROM sqlite_master
 ----
@@ -55,9 +55,9 @@ SELECT * FROM base_runtime_mysql_users
 ----
 error 1045 28000: ProxySQL Admin Error: no such table: base_runtime_mysql_users
 
-SELECT nothing FROM mysql_users
+SELECT no_such_column FROM mysql_users
 ----
-error 1045 28000: ProxySQL Admin Error: no such column: nothing
+error 1045 28000: ProxySQL Admin Error: no such column: no_such_column
 
 CREATE TABLE x (y INT)
 ----

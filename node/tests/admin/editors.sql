@@ -11,7 +11,7 @@ ok 1
 
 LOAD MYSQL SERVERS TO RUNTIME
 ----
-ok 0: revision 1, …
+ok 0: revision 2, …
 warning: …
 
 @admin2 SET admin-edit_conflicts='error'
@@ -20,7 +20,7 @@ ok 1
 
 @admin2 LOAD ADMIN VARIABLES TO RUNTIME
 ----
-ok 0: revision 2, …
+ok 0: revision 3, …
 
 SELECT hostname FROM mysql_servers
 ----
@@ -43,4 +43,4 @@ theirs
 
 LOAD MYSQL SERVERS TO RUNTIME
 ----
-ok 0: revision 3, …
+ok 0: revision 4, …

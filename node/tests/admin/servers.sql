@@ -39,7 +39,7 @@ SELECT count(*) FROM runtime_mysql_servers
 
 LOAD MYSQL SERVERS TO RUNTIME
 ----
-ok 0: revision 1, …
+ok 0: revision 2, …
 
 SELECT m.hostname, m.weight, r.weight, m.comment FROM mysql_servers m JOIN main.runtime_mysql_servers r USING (hostgroup_id, hostname, port) ORDER BY 1
 ----

@@ -12,11 +12,11 @@ SELECT @@mysql-max_connections
 SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
 ----
 [variable_value]
-2048
+10000
 
 LOAD MYSQL VARIABLES TO RUNTIME
 ----
-ok 0: revision 1, …
+ok 0: revision 2, …
 
 SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
 ----
