@@ -2,7 +2,7 @@
 //! lexical pass has made. All four are linear in the text.
 
 use super::ScanOptions;
-use super::bytes::{self, DIGIT, HIGH, WORD};
+use super::bytes::{self, BLANK_OR_SIGN, DIGIT, HIGH, WORD};
 
 /// What the passes must know beyond the options.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,21 @@ impl Collapse<'_> {
     /// Pass 2. The neighbours of a byte are read from the buffer that is being overwritten, as in the reference: once the
     /// text has shrunk, the ones before it may be output already, and digests depend on that.
     fn blanks_and_signs(&self, text: &mut Vec<u8>) {
+        let special = BLANK_OR_SIGN | if self.options.no_digits { DIGIT } else { 0 };
         let mut write = 0;
         let mut read = 0;
         let mut parameter = false;
         while read < text.len() {
+            let plain = text[read..].iter().position(|byte| bytes::is(*byte, special)).unwrap_or(text.len() - read);
+            if plain > 0 {
+                if write < read {
+                    text.copy_within(read..read + plain, write);
+                }
+                write += plain;
+                read += plain;
+                parameter = false;
+                continue;
+            }
             let byte = text[read];
             match byte {
                 b'"' if self.quoted_identifiers => {

@@ -69,16 +69,57 @@ const LENGTHS: [u32; 26] = {
     lengths
 };
 
+/// First eight bytes of every spelling, folded as `fold` does.
+const FOLDED: [u64; WORDS.len()] = {
+    let mut folded = [0; WORDS.len()];
+    let mut i = 0;
+    while i < WORDS.len() {
+        let text = WORDS[i].0;
+        let mut at = 0;
+        while at < text.len() && at < 8 {
+            folded[i] |= ((text[at] | 0x20) as u64) << (8 * at);
+            at += 1;
+        }
+        i += 1;
+    }
+    folded
+};
+
+/// First eight bytes of `word` in one number. Setting bit 5 folds letters; among word characters nothing else collides.
+#[inline]
+fn fold(word: &[u8]) -> u64 {
+    if let Some(first) = word.first_chunk::<8>() {
+        return u64::from_le_bytes(*first) | 0x2020_2020_2020_2020;
+    }
+    let mut folded = 0;
+    for byte in word.iter().rev() {
+        folded = folded << 8 | u64::from(*byte | 0x20);
+    }
+    folded
+}
+
 impl Keyword {
     /// The keyword that `word` spells, in any case.
+    #[inline]
     pub(crate) fn find(word: &[u8]) -> Self {
         let Some(first) = word.first() else { return Self::Unknown };
-        let letter = first.to_ascii_lowercase().wrapping_sub(b'a') as usize;
+        let letter = (first | 0x20).wrapping_sub(b'a') as usize;
         if letter >= 26 || word.len() > LONGEST || LENGTHS[letter] & (1 << word.len()) == 0 {
             return Self::Unknown;
         }
-        let candidates = &WORDS[usize::from(STARTS[letter])..usize::from(STARTS[letter + 1])];
-        candidates.iter().find(|(text, _)| text.eq_ignore_ascii_case(word)).map_or(Self::Unknown, |(_, keyword)| *keyword)
+        let folded = fold(word);
+        let (start, end) = (usize::from(STARTS[letter]), usize::from(STARTS[letter + 1]));
+        let found = FOLDED[start..end].iter().position(|known| *known == folded).map(|offset| start + offset);
+        match found {
+            Some(at) if WORDS[at].0.len() == word.len() && word.len() <= 8 => WORDS[at].1,
+            Some(_) => Self::find_long(word, start, end),
+            None => Self::Unknown,
+        }
+    }
+
+    /// Spellings that share their first eight bytes.
+    fn find_long(word: &[u8], start: usize, end: usize) -> Self {
+        WORDS[start..end].iter().find(|(text, _)| text.eq_ignore_ascii_case(word)).map_or(Self::Unknown, |(_, keyword)| *keyword)
     }
 }
 

@@ -27,11 +27,14 @@ impl<'a> Output<'a> {
     }
 
     /// Makes room for `wanted` bytes if it can; the room there is.
+    #[inline]
     fn room(&mut self, wanted: usize) -> usize {
         let room = self.options.max_query_length - self.text.len();
-        if room >= wanted {
-            return wanted;
-        }
+        if room >= wanted { wanted } else { self.make_room(wanted) }
+    }
+
+    #[cold]
+    fn make_room(&mut self, wanted: usize) -> usize {
         self.collapse();
         self.continued = true;
         let room = self.options.max_query_length.saturating_sub(self.text.len());
@@ -46,6 +49,7 @@ impl<'a> Output<'a> {
     }
 
     /// Copies text, in lower case if so configured.
+    #[inline]
     pub(crate) fn copy(&mut self, bytes: &[u8]) {
         let start = self.text.len();
         self.copy_exact(bytes);
@@ -56,6 +60,7 @@ impl<'a> Output<'a> {
     }
 
     /// Copies text as it is.
+    #[inline]
     pub(crate) fn copy_exact(&mut self, bytes: &[u8]) {
         if !self.full {
             let room = self.room(bytes.len());
@@ -64,6 +69,7 @@ impl<'a> Output<'a> {
     }
 
     /// Copies a word that begins with a digit and is no number; where the end of the buffer makes it one, a `?`.
+    #[inline]
     pub(crate) fn copy_candidate(&mut self, bytes: &[u8]) {
         if self.full {
             return;
@@ -91,6 +97,7 @@ impl<'a> Output<'a> {
     }
 
     /// One byte that has no case.
+    #[inline]
     pub(crate) fn byte(&mut self, byte: u8) {
         if !self.full && self.room(1) == 1 {
             self.text.push(byte);
@@ -98,6 +105,7 @@ impl<'a> Output<'a> {
     }
 
     /// A blank, unless the text is empty or ends in one.
+    #[inline]
     pub(crate) fn blank(&mut self) {
         if self.text.last().is_some_and(|last| *last != b' ') {
             self.byte(b' ');
