@@ -131,8 +131,10 @@ impl fmt::Display for ServerAddress {
 pub enum ServerStatus {
     /// In service.
     Online,
-    /// Temporarily excluded (ping failures seen by the monitor, or configured so).
+    /// Temporarily excluded (too slow, or configured so); running work goes on.
     Shunned,
+    /// Its pings are not answered: shown as SHUNNED, and its connections are cut, as nobody knows when they would answer.
+    Unreachable,
     /// No new work; running transactions finish.
     OfflineSoft,
     /// Connections are cut.
@@ -145,7 +147,7 @@ impl ServerStatus {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Online => "ONLINE",
-            Self::Shunned => "SHUNNED",
+            Self::Shunned | Self::Unreachable => "SHUNNED",
             Self::OfflineSoft => "OFFLINE_SOFT",
             Self::OfflineHard => "OFFLINE_HARD",
         }

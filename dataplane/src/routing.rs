@@ -53,6 +53,7 @@ mod tests {
             (ServerStatus::Online, 0, 0, false),
             (ServerStatus::Online, 1, 1_000_001, false),
             (ServerStatus::Shunned, 1, 0, false),
+            (ServerStatus::Unreachable, 1, 0, false),
             (ServerStatus::OfflineSoft, 1, 0, false),
             (ServerStatus::OfflineHard, 1, 0, false),
         ] {
@@ -70,6 +71,6 @@ mod tests {
         assert_eq!(counts, [300, 0, 100, 600]);
         assert_eq!(pick(2, |_| 0, 7), None);
         assert_eq!(pick(0, |_| 1, 7), None);
-        assert_eq!(pick(3, |_| u32::MAX, u64::MAX), Some(0));
+        assert_eq!(pick(3, |_| u32::MAX, u64::MAX), Some(2), "no overflow");
     }
 }

@@ -28,7 +28,7 @@ pub struct ServerRow {
     pub(crate) slots: Slots,
     pub(crate) health: Health,
     max: AtomicU32,
-    status: AtomicU8,
+    state: AtomicU8,
     latency_us: AtomicU64,
     cells: Box<[RowCells]>,
 }
@@ -49,14 +49,39 @@ pub struct RowCells {
     pub bytes_recv: Counter,
 }
 
-const REMOVED: u8 = 4;
+/// What a row is now: its configured status, or how it left the configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Configured(ServerStatus),
+    /// Gone from this hostgroup, but ONLINE in another one: running work may finish.
+    Moved,
+    /// Gone.
+    Removed,
+}
 
-fn code(status: ServerStatus) -> u8 {
-    match status {
-        ServerStatus::Online => 0,
-        ServerStatus::Shunned => 1,
-        ServerStatus::OfflineSoft => 2,
-        ServerStatus::OfflineHard => 3,
+impl State {
+    fn code(self) -> u8 {
+        match self {
+            Self::Configured(ServerStatus::Online) => 0,
+            Self::Configured(ServerStatus::Shunned) => 1,
+            Self::Configured(ServerStatus::OfflineSoft) => 2,
+            Self::Moved => 3,
+            Self::Configured(ServerStatus::Unreachable) => 4,
+            Self::Configured(ServerStatus::OfflineHard) => 5,
+            Self::Removed => 6,
+        }
+    }
+
+    fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Configured(ServerStatus::Online),
+            1 => Self::Configured(ServerStatus::Shunned),
+            2 => Self::Configured(ServerStatus::OfflineSoft),
+            3 => Self::Moved,
+            4 => Self::Configured(ServerStatus::Unreachable),
+            5 => Self::Configured(ServerStatus::OfflineHard),
+            _ => Self::Removed,
+        }
     }
 }
 
@@ -68,12 +93,19 @@ impl ServerRow {
 
     /// Whether idle connections may be kept and used again.
     pub(crate) fn keeps_connections(&self) -> bool {
-        self.status.load(Ordering::Relaxed) == code(ServerStatus::Online) && !self.health.is_shunned()
+        self.state() == State::Configured(ServerStatus::Online) && !self.health.is_shunned()
     }
 
-    /// Whether running work is to be cut (OFFLINE_HARD or removed).
+    /// Whether running work is to be cut (mysql-dataplane 9.5): OFFLINE_HARD, unreachable or removed.
     pub(crate) fn is_cut(&self) -> bool {
-        self.status.load(Ordering::Relaxed) >= code(ServerStatus::OfflineHard)
+        match self.state() {
+            State::Configured(ServerStatus::OfflineHard | ServerStatus::Unreachable) | State::Removed => true,
+            State::Configured(ServerStatus::Online | ServerStatus::Shunned | ServerStatus::OfflineSoft) | State::Moved => false,
+        }
+    }
+
+    fn state(&self) -> State {
+        State::of(self.state.load(Ordering::Relaxed))
     }
 
     /// The server.
@@ -100,23 +132,25 @@ impl ServerRow {
 
     fn update(&self, server: &Server) {
         self.latency_us.store(server.latency_us, Ordering::Relaxed);
-        let status = self.status.swap(code(server.status), Ordering::Relaxed);
+        let online = State::Configured(ServerStatus::Online);
+        let state = State::Configured(server.status);
+        let before = State::of(self.state.swap(state.code(), Ordering::Relaxed));
         let max = self.max.swap(server.max_connections, Ordering::Relaxed);
-        if server.status != ServerStatus::Online && status == code(ServerStatus::Online) {
+        if state != online && before == online {
             self.slots.dismiss();
         } else if server.max_connections > max {
             self.slots.serve_waiters(server.max_connections);
         }
     }
 
-    fn remove(&self) {
-        self.status.store(REMOVED, Ordering::Relaxed);
+    fn leave(&self, state: State) {
+        self.state.store(state.code(), Ordering::Relaxed);
         self.max.store(0, Ordering::Relaxed);
         self.slots.dismiss();
     }
 
     fn is_removed(&self) -> bool {
-        self.status.load(Ordering::Relaxed) == REMOVED
+        matches!(self.state(), State::Moved | State::Removed)
     }
 
     fn stats(&self) -> PoolRow {
@@ -125,12 +159,11 @@ impl ServerRow {
             protocol: self.protocol,
             hostgroup: self.hostgroup,
             address: self.address.clone(),
-            status: match self.status.load(Ordering::Relaxed) {
-                0 if self.health.is_shunned() => ServerStatus::Shunned,
-                0 => ServerStatus::Online,
-                1 => ServerStatus::Shunned,
-                2 => ServerStatus::OfflineSoft,
-                _ => ServerStatus::OfflineHard,
+            status: match self.state() {
+                State::Configured(ServerStatus::Online) if self.health.is_shunned() => ServerStatus::Shunned,
+                State::Configured(status) => status,
+                State::Moved => ServerStatus::OfflineSoft,
+                State::Removed => ServerStatus::OfflineHard,
             },
             used: sum(|cells| &cells.used),
             free: sum(|cells| &cells.free),
@@ -183,7 +216,7 @@ impl Rows {
             }
         }
         for row in table.rows.values().filter(|row| !present.contains(&row.id)) {
-            row.remove();
+            row.leave(how_left(row, config));
         }
         if table.rows.len() > present.len() + KEEP_REMOVED {
             table.rows.retain(|_, row| !row.is_removed() || row.slots.held() > 0);
@@ -216,6 +249,16 @@ impl Rows {
     }
 }
 
+/// Work on a server that left a hostgroup may finish if the server is still in service elsewhere, unless it left the writer
+/// side of a domain: what is open there would go on writing to a former writer.
+fn how_left(row: &ServerRow, config: &RuntimeConfig) -> State {
+    let side = config.side(row.protocol);
+    let elsewhere = |server: &Arc<Server>| server.address == row.address && server.status == ServerStatus::Online;
+    let in_service = side.hostgroups.values().flat_map(|hostgroup| &hostgroup.servers).any(elsewhere);
+    let was_writer = side.domains.iter().any(|domain| domain.writer == row.hostgroup);
+    if in_service && !was_writer { State::Moved } else { State::Removed }
+}
+
 impl Table {
     fn row(&mut self, protocol: Protocol, server: &Server, workers: usize) -> Arc<ServerRow> {
         let key = (protocol, server.hostgroup, server.address.clone());
@@ -234,7 +277,7 @@ impl Table {
             slots: Slots::default(),
             health: Health::default(),
             max: AtomicU32::new(server.max_connections),
-            status: AtomicU8::new(code(server.status)),
+            state: AtomicU8::new(State::Configured(server.status).code()),
             latency_us: AtomicU64::new(server.latency_us),
             cells: (0..workers).map(|_| RowCells::default()).collect(),
         });

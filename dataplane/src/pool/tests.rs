@@ -12,7 +12,7 @@ use std::task::Poll;
 use tokio::net::UnixStream;
 
 use super::*;
-use crate::config::{HostgroupId, ServerStatus};
+use crate::config::{Domain, HostgroupId, ProtocolConfig, RuntimeConfig, ServerStatus};
 use crate::stats::PoolRow;
 use crate::worker::link::LinkParcel;
 use crate::worker::session::{SessionGuard, Signal};
@@ -396,7 +396,7 @@ fn a_closed_idle_connection_is_not_given_out() {
 #[test]
 fn a_server_out_of_service_loses_its_connections() {
     with_runtime(|| {
-        for status in [ServerStatus::OfflineSoft, ServerStatus::OfflineHard, ServerStatus::Shunned] {
+        for status in [ServerStatus::OfflineSoft, ServerStatus::OfflineHard, ServerStatus::Shunned, ServerStatus::Unreachable] {
             let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));
             let script: Rc<Script> = Rc::default();
             let mut users: Vec<User> = (0..3).map(|_| User::new(&workers, 0, "u", &script)).collect();
@@ -411,7 +411,7 @@ fn a_server_out_of_service_loses_its_connections() {
             waits(&mut waiting);
             workers.advance(1);
             assert_eq!(counts(&workers, 0), (1, 0, 2), "{status:?}");
-            let cut = status == ServerStatus::OfflineHard;
+            let cut = matches!(status, ServerStatus::OfflineHard | ServerStatus::Unreachable);
             assert_eq!(entry.take_signal(), cut.then_some(Signal::ServerGone), "{status:?}");
             held.release();
             assert_eq!(counts(&workers, 0), (0, 0, 2));
@@ -431,6 +431,28 @@ fn a_removed_server_disappears_when_its_connections_have() {
         assert_eq!(row(&workers, 0).status, ServerStatus::OfflineHard);
         held.release();
         assert!(workers.contexts[0].shared().rows.stats().is_empty());
+    });
+}
+
+#[test]
+fn a_server_that_changes_sides_keeps_reads_running_but_not_writes() {
+    with_runtime(|| {
+        for (from, to, cut) in [(20, 10, false), (10, 20, true), (30, 20, false)] {
+            let workers = Workers::new(1, config(1, &[server(from, "a", 5)]));
+            let script: Rc<Script> = Rc::default();
+            let mut user = User::new(&workers, 0, "u", &script);
+            let held = user.take(from);
+            let entry = user.session.entry();
+            let mut moved = RuntimeConfig::clone(&config(1, &[server(to, "a", 5)]));
+            let mut mysql = ProtocolConfig::clone(&moved.mysql);
+            mysql.domains.push(Domain { writer: HostgroupId(10), reader: HostgroupId(20) });
+            moved.mysql = Arc::new(mysql);
+            workers.swap(Arc::new(moved));
+            workers.advance(1);
+            assert!(!held.is_current());
+            let signal = entry.take_signal();
+            assert_eq!(signal, cut.then_some(Signal::ServerGone), "{from} to {to}");
+        }
     });
 }
 

@@ -96,7 +96,11 @@ impl Placement<'_> {
             Seen::Probed { reachable, latency_us, .. } => (reachable, latency_us),
         };
         let too_slow = row.max_latency_ms > 0 && latency_us > row.max_latency_ms.saturating_mul(1000);
-        let status = if row.status == ServerStatus::Online && (!reachable || too_slow) { ServerStatus::Shunned } else { row.status };
+        let status = match row.status {
+            ServerStatus::Online if !reachable => ServerStatus::Unreachable,
+            ServerStatus::Online if too_slow => ServerStatus::Shunned,
+            status => status,
+        };
         self.placed.entry((hostgroup, row.host.clone(), row.port)).or_insert(Placed { row: index, hostgroup, status, latency_us });
     }
 
