@@ -20,6 +20,7 @@
 //! a configuration and serves with it until it is given another, for ever if need be.
 #![forbid(unsafe_code)]
 
+pub(crate) mod backend;
 pub mod config;
 mod data_plane;
 pub(crate) mod frontend;
@@ -28,6 +29,7 @@ pub mod limits;
 pub mod pool;
 pub mod routing;
 pub mod rules;
+pub(crate) mod session;
 pub mod stats;
 pub mod worker;
 

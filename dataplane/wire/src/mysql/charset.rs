@@ -409,6 +409,12 @@ pub fn collation_id(name: &str) -> Option<u16> {
     COLLATIONS.iter().find(|row| row.2.eq_ignore_ascii_case(name)).map(|row| row.0)
 }
 
+/// `true` if a server has a character set of this name, lower case (`utf8` is an alias).
+#[must_use]
+pub fn is_charset(name: &str) -> bool {
+    name == "utf8" || COLLATIONS.iter().any(|row| row.1 == name)
+}
+
 /// `utf8mb4_general_ci`: known to every server.
 pub const UTF8MB4_GENERAL_CI: u8 = 45;
 /// `utf8mb3_general_ci`: the greeting's character set in the reference.

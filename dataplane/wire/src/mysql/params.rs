@@ -55,6 +55,17 @@ impl<'a> ExecuteBody<'a> {
         }
         Ok(values)
     }
+
+    /// Checks that the values are there and have the form of their types, without keeping them. Cost: no allocation.
+    pub fn check_values(&self, types: &[u8], is_long: impl Fn(usize) -> bool) -> Result<(), WireError> {
+        let mut reader = Reader::new(self.values);
+        for (index, pair) in types.chunks_exact(2).enumerate() {
+            if !is_long(index) && !self.is_null(index) {
+                Value::decode(pair[0], pair[1] & 0x80 != 0, &mut reader)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A value in the binary protocol.

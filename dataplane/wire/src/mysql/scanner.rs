@@ -53,8 +53,8 @@ enum State {
 /// What an answer said.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Answer {
-    /// Status of the last OK or EOF.
-    pub status: Status,
+    /// Status of the last OK or EOF; `None` = there was none.
+    pub status: Option<Status>,
     /// Warnings of the last result.
     pub warnings: u16,
     /// Affected rows of the last OK.
@@ -94,8 +94,8 @@ pub struct AnswerScanner {
     sequence_shift: u8,
     /// Statement id that the client is told.
     statement: Option<u32>,
-    /// Nothing of the answer has been released yet.
-    pristine: bool,
+    /// Sequence id, as the client sees it, of the packet that was released last.
+    last_sequence: Option<u8>,
     answer: Answer,
 }
 
@@ -115,7 +115,7 @@ impl AnswerScanner {
             strip_state: !client.contains(Capabilities::SESSION_TRACK),
             sequence_shift: 0,
             statement: None,
-            pristine: true,
+            last_sequence: None,
             answer: Answer::default(),
         }
     }
@@ -140,10 +140,10 @@ impl AnswerScanner {
         self.state == State::Done && self.skip == 0 && !self.continued
     }
 
-    /// `true` = nothing has been released to the client yet.
+    /// Sequence id of the packet that was released last (for an ERR of our own behind it); `None` = none was.
     #[must_use]
-    pub const fn is_pristine(&self) -> bool {
-        self.pristine
+    pub const fn last_sequence(&self) -> Option<u8> {
+        self.last_sequence
     }
 
     /// `true` = the server asks the client for a file; relay it and call [`Self::file_sent`].
@@ -191,8 +191,10 @@ impl AnswerScanner {
             if self.sequence_shift != 0 && (self.continued || self.releases(header, &bytes[at..end])?) {
                 bytes[at + 3] = header.sequence.wrapping_add(self.sequence_shift);
             }
+            let sequence = header.sequence.wrapping_add(self.sequence_shift);
             if self.continued {
                 self.skip_packet(header);
+                self.last_sequence = Some(sequence);
                 at += HEADER_LEN;
                 continue;
             }
@@ -204,6 +206,7 @@ impl AnswerScanner {
             };
             if self.skips(header, first)? {
                 self.skip_packet(header);
+                self.last_sequence = Some(sequence);
                 at += HEADER_LEN;
                 continue;
             }
@@ -218,8 +221,8 @@ impl AnswerScanner {
             bytes.copy_within(after..end, after - shorter);
             end -= shorter;
             at = after - shorter;
+            self.last_sequence = Some(sequence);
         }
-        self.pristine &= at == 0;
         Ok(Scanned { forward: at, end })
     }
 
@@ -292,9 +295,10 @@ impl AnswerScanner {
                 Ok(0)
             }
             (State::DefinitionsEof { then }, 0xfe) => {
-                self.answer.status = EofPacket::decode(payload)?.status;
+                let status = EofPacket::decode(payload)?.status;
+                self.answer.status = Some(status);
                 // With a cursor the rows come by COM_STMT_FETCH.
-                let cursor = self.answer.status.contains(Status::CURSOR_EXISTS);
+                let cursor = status.contains(Status::CURSOR_EXISTS);
                 self.enter(if then == Then::Rows && cursor { Then::Done } else { then });
                 Ok(0)
             }
@@ -376,7 +380,7 @@ impl AnswerScanner {
     }
 
     fn on_result_end(&mut self, status: Status, warnings: u16) {
-        self.answer.status = status;
+        self.answer.status = Some(status);
         self.answer.warnings = warnings;
         let more = status.contains(Status::MORE_RESULTS) && self.question == Question::Results;
         self.state = if more { State::First } else { State::Done };

@@ -140,7 +140,7 @@ fn cursors_end_after_their_columns() {
         }
         let mut scanner = AnswerScanner::new(Question::Results, capabilities, capabilities);
         relay(&mut scanner, &bytes, 6).unwrap();
-        assert!(scanner.is_done() && scanner.answer().status.contains(Status::CURSOR_EXISTS));
+        assert!(scanner.is_done() && scanner.answer().status.unwrap().contains(Status::CURSOR_EXISTS));
     }
 }
 
@@ -157,6 +157,7 @@ fn sequence_ids_are_shifted_once() {
             expected = expected.wrapping_add(1);
             at += HEADER_LEN + header.length;
         }
+        assert_eq!(scanner.last_sequence(), Some(expected.wrapping_sub(1)));
     }
 }
 

@@ -1,0 +1,3 @@
+//! Our side of a connection to a database: login, alignment, what is prepared on it.
+
+pub(crate) mod mysql;

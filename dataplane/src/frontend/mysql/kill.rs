@@ -1,0 +1,74 @@
+//! KILL, from a client and towards a server (mysql-dataplane 3.5).
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Client;
+use crate::backend::mysql::Mysql;
+use crate::config::{Protocol, Server};
+use crate::pool::{Dialect, PooledConnection};
+use crate::worker::session::Signal;
+
+/// How long a KILL towards a server may take.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// What is killed on a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Aim {
+    /// The running statement.
+    Statement,
+    /// The connection with it.
+    Connection,
+}
+
+impl Client {
+    /// Kills a session of the same user, on whatever worker of this node it is; anything else is ignored.
+    pub(super) fn kill_session(&self, id: u32, query_only: bool) {
+        let signal = if query_only { Signal::KillQuery } else { Signal::Kill };
+        let shared = self.ctx.shared();
+        for worker in 0..shared.seats.len() {
+            let user = self.identity.user.name.clone();
+            shared.run_on(worker, move |ctx| {
+                let sessions = ctx.sessions();
+                let same_user = sessions
+                    .process_list(worker, &ctx.shared().rows)
+                    .iter()
+                    .any(|row| row.id == id && row.protocol == Protocol::Mysql && row.facts.user == user);
+                if same_user {
+                    sessions.signal(id, signal);
+                }
+            });
+        }
+    }
+
+    /// Stops what runs on a server connection, by a connection of its own, without waiting for it. The statement's own
+    /// connection must not be used again: a late KILL QUERY would hit the next statement.
+    pub(super) fn kill_on_server(&self, victim: &PooledConnection<Mysql>, aim: Aim) {
+        let Some(server) = self.server_of(victim) else { return };
+        let thread = victim.state.thread_id;
+        let sql = match aim {
+            Aim::Statement => format!("KILL QUERY {thread}"),
+            Aim::Connection => format!("KILL {thread}"),
+        };
+        let (ctx, key, login) = (Rc::clone(&self.ctx), self.key.clone(), self.server_login.clone());
+        let ticker = self.ctx.ticker().clone();
+        tokio::task::spawn_local(async move {
+            let work = Box::pin(async {
+                let mut killer = Mysql::connect(ctx, server, key, &login).await.map_err(|error| error.to_string())?;
+                killer.run(&sql).await.map_err(|error| error.to_string())
+            });
+            match ticker.guard(KILL_LIMIT, work).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::warn!(error, "{sql} failed"),
+                Err(_) => tracing::warn!("{sql} took too long"),
+            }
+        });
+    }
+
+    fn server_of(&self, connection: &PooledConnection<Mysql>) -> Option<Arc<Server>> {
+        let config = self.ctx.config();
+        let hostgroup = config.side(Protocol::Mysql).hostgroups.get(&connection.hostgroup())?;
+        hostgroup.servers.iter().find(|server| server.address == *connection.address()).cloned()
+    }
+}

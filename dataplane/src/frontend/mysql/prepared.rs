@@ -1,0 +1,290 @@
+//! Prepared statements: ids of the client and of servers, transparent re-prepare (mysql-dataplane 8.1).
+
+use std::sync::Arc;
+
+use quorumsql_wire::mysql::command::byte;
+use quorumsql_wire::mysql::error_code::{self, ErrorCode};
+use quorumsql_wire::mysql::params::ExecuteBody;
+use quorumsql_wire::mysql::scanner::Question;
+use quorumsql_wire::mysql::{Command, PacketWriter};
+use quorumsql_wire::sql::{Effects, scan_mysql};
+
+use super::exchange::{Unsent, Work, close_on_server};
+use super::request::Request;
+use super::statement::{Form, Plan, Routed};
+use super::{Client, Flow};
+use crate::backend::mysql::Mysql;
+use crate::backend::mysql::call::{BrokenBackend, Outcome};
+use crate::config::Protocol;
+use crate::pool::PooledConnection;
+use crate::session::mysql::pins::Sent;
+use crate::session::mysql::statements::{ClientStatement, StatementText};
+
+/// `ER_STMT_HAS_NO_OPEN_CURSOR`.
+const NO_OPEN_CURSOR: ErrorCode = ErrorCode { code: 1421, sqlstate: *b"HY000" };
+
+impl Client {
+    /// COM_STMT_PREPARE: prepared on a connection of the hostgroup that the rules choose, under an id of our own.
+    pub(super) async fn prepare(&mut self, request: Request) -> Flow {
+        let sequence = request.answer_sequence;
+        let sql = &request.payload()[1..];
+        let Some(id) = self.state.statements.next_id(sql.len()) else {
+            let text = "Can't create more than max_prepared_stmt_count statements in this session";
+            return self.send_error(sequence, error_code::MAX_PREPARED, text).await;
+        };
+        let mut scan = self.worker.take_scan();
+        scan_mysql(sql, &self.scan_options(), &mut scan);
+        let routed = self.route(sql, &scan, Form::Binary, sequence).await;
+        let plan = match routed {
+            Routed::Answered(flow) => {
+                self.worker.put_scan(scan);
+                return flow;
+            }
+            Routed::Run(plan) => plan,
+        };
+        let text = StatementText::new(sql, &self.state.schema);
+        self.prepared_parameters = None;
+        let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
+        match self.prepared_parameters.take() {
+            Some((prepared, parameters)) if prepared == id => {
+                let statement =
+                    ClientStatement { text, scan, parameters, types: Vec::new(), long_data: Vec::new(), long_data_overflow: false };
+                self.state.statements.insert(id, statement);
+            }
+            _ => self.worker.put_scan(scan),
+        }
+        flow
+    }
+
+    /// COM_STMT_EXECUTE: routed anew each time.
+    pub(super) async fn execute(&mut self, request: &mut Request, id: u32) -> Flow {
+        let sequence = request.answer_sequence;
+        let Some(mut statement) = self.state.statements.take(id) else { return self.unknown_statement(id, sequence).await };
+        let flow = match check_execute(request, &mut statement) {
+            Err((code, text)) => self.send_error(sequence, code, text).await,
+            Ok(()) => {
+                let routed = self.route(&statement.text.sql, &statement.scan, Form::Binary, sequence).await;
+                match routed {
+                    Routed::Answered(flow) => flow,
+                    Routed::Run(plan) => self.run(&plan, Work::Execute { request, id, statement: &mut statement }, sequence).await,
+                }
+            }
+        };
+        if statement.long_data_overflow || !statement.long_data.is_empty() {
+            statement.clear_long_data();
+        }
+        self.state.statements.put_back(id, statement);
+        flow
+    }
+
+    async fn unknown_statement(&mut self, id: u32, sequence: u8) -> Flow {
+        let text = format!("Unknown prepared statement handler ({id}) given to mysql_stmt_precheck");
+        self.send_error(sequence, error_code::UNKNOWN_STATEMENT, text).await
+    }
+
+    /// Sends an execution with the server's id, its long data before it, and its types where the client left them out.
+    /// Returns the sequence id with which the server answers.
+    pub(super) async fn send_execute(
+        &mut self,
+        server: &mut PooledConnection<Mysql>,
+        request: &mut Request,
+        statement: &mut ClientStatement,
+    ) -> Result<u8, Unsent> {
+        let server_id = match server.state.registry.find(&statement.text) {
+            Some(id) => id,
+            None => Box::pin(self.prepare_again(server, statement)).await?,
+        };
+        let answer_sequence = request.answer_sequence;
+        let types_follow = statement.parameters == 0 || has_types(request.payload(), statement.parameters);
+        let in_place = types_follow && statement.long_data.is_empty();
+        if in_place && let Some(payload) = request.payload_mut() {
+            payload[1..5].copy_from_slice(&server_id.to_le_bytes());
+            let sent = server.link().send_bytes(&request.raw).await;
+            server.cells().bytes_sent.add(request.raw.len() as u64);
+            return sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()));
+        }
+        let mut bytes = Vec::with_capacity(request.raw.len() + statement.types.len() + 16);
+        for (parameter, data) in &statement.long_data {
+            PacketWriter::new(&mut bytes, 0).packet(|out| {
+                out.push(byte::STMT_SEND_LONG_DATA);
+                out.extend_from_slice(&server_id.to_le_bytes());
+                out.extend_from_slice(&parameter.to_le_bytes());
+                out.extend_from_slice(data);
+            });
+        }
+        let mut packets = PacketWriter::new(&mut bytes, 0);
+        packets.packet(|out| put_execute(request.payload(), server_id, statement, types_follow, out));
+        let answer_sequence = packets.sequence();
+        let sent = server.link().send_bytes(&bytes).await;
+        server.cells().bytes_sent.add(bytes.len() as u64);
+        sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()))
+    }
+
+    /// The statement is not prepared on this connection: prepare it in the schema in which the client did.
+    async fn prepare_again(&mut self, server: &mut PooledConnection<Mysql>, statement: &mut ClientStatement) -> Result<u32, Unsent> {
+        let text = Arc::clone(&statement.text);
+        let elsewhere = *text.schema != *self.state.schema;
+        if elsewhere {
+            refused(server.call(Question::Simple, &init_db(&text.schema)).await)?;
+            server.state.schema = Some(text.schema.to_string());
+        }
+        let mut payload = vec![byte::STMT_PREPARE];
+        payload.extend_from_slice(&text.sql);
+        let answer = refused(server.call(Question::Prepare, &payload).await)?;
+        let Some(prepared) = answer.prepared else { return Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())) };
+        if let Some(old) = server.state.registry.add(text, prepared.statement) {
+            close_on_server(server, old).await;
+        }
+        if elsewhere {
+            refused(server.call(Question::Simple, &init_db(&self.state.schema)).await)?;
+            server.state.schema = Some(self.state.schema.clone());
+        }
+        Ok(prepared.statement)
+    }
+
+    /// COM_STMT_SEND_LONG_DATA: kept until the execution; no answer.
+    pub(super) fn add_long_data(&mut self, id: u32, parameter: u16, data: &[u8]) -> Flow {
+        let limit = self.ctx.config().side(Protocol::Mysql).variables.max_allowed_packet as usize;
+        if let Some(statement) = self.state.statements.get_mut(id) {
+            statement.add_long_data(parameter, data, limit);
+        }
+        Flow::Continue
+    }
+
+    /// COM_STMT_CLOSE: stays prepared on its connections for others; no answer.
+    pub(super) async fn close_statement(&mut self, id: u32) -> Flow {
+        let text = self.state.statements.close(id);
+        if let Some(text) = text {
+            self.close_cursor(id, &text).await;
+        }
+        Flow::Continue
+    }
+
+    /// COM_STMT_RESET.
+    pub(super) async fn reset_statement(&mut self, id: u32, sequence: u8) -> Flow {
+        let Some(statement) = self.state.statements.get_mut(id) else { return self.unknown_statement(id, sequence).await };
+        statement.clear_long_data();
+        let text = Arc::clone(&statement.text);
+        self.close_cursor(id, &text).await;
+        self.send_ok(sequence, "").await
+    }
+
+    /// Closes a cursor on its server, and ends the pin that it was.
+    async fn close_cursor(&mut self, id: u32, text: &Arc<StatementText>) {
+        if !self.state.pins.cursors.contains(&id) {
+            return;
+        }
+        self.state.pins.cursors.retain(|open| *open != id);
+        let Some(mut server) = self.held.take() else { return };
+        let closed = match server.state.registry.find(text) {
+            Some(server_id) => {
+                let mut payload = vec![byte::STMT_RESET];
+                payload.extend_from_slice(&server_id.to_le_bytes());
+                server.call(Question::Simple, &payload).await.is_ok()
+            }
+            None => false,
+        };
+        // A connection that cannot close a cursor is closed itself, unless more than the cursor hangs on it.
+        if closed || self.state.pins.hard() {
+            self.keep_or_release(server);
+        }
+    }
+
+    /// COM_STMT_FETCH: on the connection that the cursor is open on.
+    pub(super) async fn fetch(&mut self, request: &mut Request, id: u32) -> Flow {
+        let sequence = request.answer_sequence;
+        let Some(statement) = self.state.statements.get_mut(id) else { return self.unknown_statement(id, sequence).await };
+        let text = Arc::clone(&statement.text);
+        let class = statement.scan.class;
+        let Some(held) = self.held.as_ref().filter(|_| self.state.pins.cursors.contains(&id)) else {
+            return self.send_error(sequence, NO_OPEN_CURSOR, format!("The statement ({id}) has no open cursor.")).await;
+        };
+        let sent = Sent { class, effects: Effects::NONE, harmless_set: true, multiplex: None, server_tracks: true };
+        let plan = Plan { hostgroup: held.hostgroup(), on_held: true, sent, absorbed: None, config: self.ctx.config() };
+        self.run(&plan, Work::Fetch { request, id, text: &text }, sequence).await
+    }
+}
+
+fn init_db(schema: &str) -> Vec<u8> {
+    let mut payload = vec![byte::INIT_DB];
+    payload.extend_from_slice(schema.as_bytes());
+    payload
+}
+
+fn refused(outcome: Result<Outcome, BrokenBackend>) -> Result<quorumsql_wire::mysql::scanner::Answer, Unsent> {
+    match outcome {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(payload)) => Err(Unsent::Refused(payload)),
+        Err(error) => Err(Unsent::Broken(error.to_string())),
+    }
+}
+
+/// Whether an execution carries parameter types. The packet has been checked.
+fn has_types(payload: &[u8], parameters: u16) -> bool {
+    match Command::decode(payload) {
+        Ok(Command::Execute { body, .. }) => ExecuteBody::decode(body, parameters).is_ok_and(|body| body.types.is_some()),
+        _ => false,
+    }
+}
+
+/// Checks an execution before anything is sent, and remembers its types.
+fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(), (ErrorCode, String)> {
+    let wrong = || (error_code::WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_execute".to_owned());
+    if statement.long_data_overflow {
+        let text = "Parameter of prepared statement which is set through mysql_send_long_data() is longer than 'max_allowed_packet' bytes";
+        return Err((error_code::PACKET_TOO_LARGE, text.to_owned()));
+    }
+    let Ok(Command::Execute { body, .. }) = Command::decode(request.payload()) else { return Err(wrong()) };
+    let body = ExecuteBody::decode(body, statement.parameters).map_err(|_| wrong())?;
+    if let Some(types) = body.types {
+        statement.types.clear();
+        statement.types.extend_from_slice(types);
+    }
+    if statement.types.len() != 2 * usize::from(statement.parameters) {
+        return Err(wrong());
+    }
+    let is_long = |index: usize| statement.long_data.iter().any(|(parameter, _)| usize::from(*parameter) == index).then_some(&b""[..]);
+    body.check_values(&statement.types, |index| is_long(index).is_some()).map_err(|_| wrong())
+}
+
+/// The payload of an execution with the server's id and with types. `payload` has been checked.
+fn put_execute(payload: &[u8], server_id: u32, statement: &ClientStatement, types_follow: bool, out: &mut Vec<u8>) {
+    out.push(byte::STMT_EXECUTE);
+    out.extend_from_slice(&server_id.to_le_bytes());
+    let rest = &payload[5..];
+    if types_follow {
+        out.extend_from_slice(rest);
+        return;
+    }
+    // Flags and iteration count (5 bytes), NULL bitmap; then the types flag, which was 0.
+    let split = 5 + usize::from(statement.parameters).div_ceil(8);
+    let (head, tail) = rest.split_at(split.min(rest.len()));
+    out.extend_from_slice(head);
+    out.push(1);
+    out.extend_from_slice(&statement.types);
+    out.extend_from_slice(tail.get(1..).unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumsql_wire::sql::Scan;
+
+    #[test]
+    fn types_are_put_in_where_the_client_left_them_out() {
+        let statement = ClientStatement {
+            text: StatementText::new(b"SELECT ?, ?", "s"),
+            scan: Scan::new(),
+            parameters: 2,
+            types: vec![3, 0, 253, 0],
+            long_data: Vec::new(),
+            long_data_overflow: false,
+        };
+        let payload = [0x17, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 0, 7, 0, 0, 0];
+        assert!(!has_types(&payload, 2));
+        let mut out = Vec::new();
+        put_execute(&payload, 9, &statement, false, &mut out);
+        assert_eq!(out, [0x17, 9, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 1, 3, 0, 253, 0, 7, 0, 0, 0]);
+        assert!(has_types(&out, 2));
+    }
+}

@@ -1,0 +1,286 @@
+//! Where a statement goes: rules, what needs no server, held connection, routing guard (design.md section 12 "Data plane").
+
+use std::rc::Rc;
+
+use quorumsql_wire::mysql::column::Column;
+use quorumsql_wire::mysql::error_code;
+use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_mysql};
+
+use super::exchange::Work;
+use super::request::Request;
+use super::{Client, Flow};
+use crate::config::{Domain, HostgroupId, Protocol, Variables};
+use crate::guard::{Facts, Verdict, guard};
+use crate::rules::{Decision, Input};
+use crate::session::mysql::local::{self, Local};
+use crate::session::mysql::pins::Sent;
+use crate::session::mysql::set::{Absorbed, SetStatement};
+use crate::worker::snapshot::Snapshot;
+
+/// A statement that a server must run.
+pub(super) struct Plan {
+    /// Where.
+    pub(super) hostgroup: HostgroupId,
+    /// On the connection that the session holds.
+    pub(super) on_held: bool,
+    /// What its text says that it leaves behind.
+    pub(super) sent: Sent,
+    /// A SET that the session understands but that goes to the held connection.
+    pub(super) absorbed: Option<Absorbed>,
+    /// The configuration under which it was routed.
+    pub(super) config: Rc<Snapshot>,
+}
+
+/// In which form a statement came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// COM_QUERY.
+    Text,
+    /// COM_STMT_PREPARE, COM_STMT_EXECUTE: nothing is answered here.
+    Binary,
+}
+
+/// What routing came to.
+pub(super) enum Routed {
+    /// A server must run it.
+    Run(Box<Plan>),
+    /// The client has its answer.
+    Answered(Flow),
+}
+
+impl Client {
+    /// COM_QUERY.
+    pub(super) async fn query(&mut self, request: Request) -> Flow {
+        let mut scan = self.worker.take_scan();
+        let sql = &request.payload()[1..];
+        scan_mysql(sql, &self.scan_options(), &mut scan);
+        let routed = self.route(sql, &scan, Form::Text, request.answer_sequence).await;
+        self.worker.put_scan(scan);
+        match routed {
+            Routed::Answered(flow) => flow,
+            Routed::Run(plan) => self.run(&plan, Work::Query(&request), request.answer_sequence).await,
+        }
+    }
+
+    /// COM_FIELD_LIST goes to the user's default hostgroup, or to the held connection.
+    pub(super) async fn field_list(&mut self, request: Request) -> Flow {
+        let config = self.ctx.config();
+        let on_held = self.held.is_some();
+        let sent = Sent { class: Class::Neutral, effects: Effects::NONE, harmless_set: false, multiplex: None, server_tracks: true };
+        let plan = Plan { hostgroup: self.identity.user.default_hostgroup, on_held, sent, absorbed: None, config };
+        self.run(&plan, Work::FieldList(&request), request.answer_sequence).await
+    }
+
+    /// How statements are read now.
+    pub(super) fn scan_options(&self) -> ScanOptions {
+        let config = self.ctx.config();
+        let variables: &Variables = &config.side(Protocol::Mysql).variables;
+        ScanOptions {
+            max_query_length: variables.query_digests_max_query_length,
+            max_digest_length: variables.query_digests_max_digest_length,
+            backslash_escapes: !self.state.no_backslash_escapes,
+            ..ScanOptions::MYSQL
+        }
+    }
+
+    /// Decides where a statement goes, or answers it.
+    pub(super) async fn route(&mut self, sql: &[u8], scan: &Scan, form: Form, sequence: u8) -> Routed {
+        self.ctx.stats(Protocol::Mysql).queries.add(1);
+        let config = self.ctx.config();
+        let decision = self.evaluate(&config, sql, scan);
+        if let Some(text) = &decision.ok_msg {
+            return Routed::Answered(self.send_ok(sequence, text).await);
+        }
+        if let Some(text) = &decision.error_msg {
+            return Routed::Answered(self.send_error(sequence, error_code::NOT_ALLOWED, &**text).await);
+        }
+        if scan.effects.contains(Effects::LOCAL_INFILE) {
+            let text = "Unsupported 'LOAD DATA LOCAL INFILE' command";
+            return Routed::Answered(self.send_error(sequence, error_code::UNSUPPORTED_LOCAL_INFILE, text).await);
+        }
+        let mut plan = Box::new(Plan {
+            hostgroup: decision.destination.unwrap_or(self.identity.user.default_hostgroup),
+            on_held: false,
+            sent: Sent {
+                class: scan.class,
+                effects: scan.effects,
+                harmless_set: false,
+                multiplex: decision.multiplex,
+                server_tracks: true,
+            },
+            absorbed: None,
+            config,
+        });
+        if form == Form::Text
+            && let Some(local) = local::recognise(sql, scan)
+            && let Some(flow) = Box::pin(self.answer_here(local, &mut plan, sequence)).await
+        {
+            return Routed::Answered(flow);
+        }
+        match self.place(&mut plan, &decision) {
+            Ok(()) => Routed::Run(plan),
+            Err((code, text)) => Routed::Answered(self.send_error(sequence, code, text).await),
+        }
+    }
+
+    fn evaluate(&self, config: &Snapshot, sql: &[u8], scan: &Scan) -> Decision {
+        let input = Input {
+            user: &self.identity.user.name,
+            schema: &self.state.schema,
+            client_addr: &self.identity.client_addr,
+            proxy_addr: &self.identity.proxy_addr,
+            proxy_port: self.identity.proxy_port,
+            digest: scan.digest,
+            digest_text: &scan.digest_text,
+            sql,
+        };
+        let cells = config.rule_cells(Protocol::Mysql);
+        config.side(Protocol::Mysql).rules.evaluate(&input, &mut self.worker.verdicts.borrow_mut(), |position| cells.hit(position))
+    }
+
+    /// Answers what needs no server; `None` = a server must, and `plan` knows what for.
+    async fn answer_here(&mut self, local: Local, plan: &mut Plan, sequence: u8) -> Option<Flow> {
+        let pins = &self.state.pins;
+        let holds = self.held.is_some();
+        let flow = match local {
+            Local::Use(schema) => self.use_schema(schema, sequence).await,
+            Local::Set(SetStatement::Absorbed(absorbed)) => {
+                plan.sent.harmless_set = true;
+                if holds {
+                    plan.absorbed = Some(absorbed);
+                    return None;
+                }
+                self.absorb(absorbed);
+                self.send_ok(sequence, "").await
+            }
+            Local::Set(SetStatement::UnknownCharset(name)) => {
+                self.send_error(sequence, error_code::UNKNOWN_CHARSET, format!("Unknown character set: '{name}'")).await
+            }
+            Local::Set(SetStatement::Global) => {
+                plan.sent.harmless_set = true;
+                return None;
+            }
+            Local::Set(SetStatement::Untracked) => return None,
+            Local::EndTransaction if !holds || !pins.hard() => self.send_ok(sequence, "").await,
+            Local::ConnectionId(column) => {
+                let id = self.session.id().to_string();
+                self.send_rows(sequence, &[Column::integer(column)], &[&[&id]]).await
+            }
+            Local::LastInsertId(column) if !holds => {
+                let id = self.state.last_insert_id.to_string();
+                self.send_rows(sequence, &[Column::integer(column)], &[&[&id]]).await
+            }
+            Local::ShowWarnings if !holds || !(pins.hard() || pins.warnings) => {
+                let columns = ["Level", "Code", "Message"].map(Column::text);
+                self.send_rows(sequence, &columns, &[]).await
+            }
+            Local::CountWarnings if !holds || !(pins.hard() || pins.warnings) => {
+                self.send_rows(sequence, &[Column::integer("@@session.warning_count")], &[&["0"]]).await
+            }
+            Local::Kill { id, query_only } => {
+                self.kill_session(id, query_only);
+                self.send_ok(sequence, "").await
+            }
+            Local::EndTransaction | Local::LastInsertId(_) | Local::ShowWarnings | Local::CountWarnings => return None,
+        };
+        Some(flow)
+    }
+
+    /// Remembers what an absorbed SET says.
+    pub(super) fn absorb(&mut self, absorbed: Absorbed) {
+        if let Some(autocommit) = absorbed.autocommit {
+            self.state.autocommit = autocommit;
+        }
+        if let Some(names) = absorbed.names {
+            self.state.names = names;
+        }
+    }
+
+    /// Held connection, routing guard. An error is the client's answer.
+    fn place(&self, plan: &mut Plan, decision: &Decision) -> Result<(), (error_code::ErrorCode, String)> {
+        let config = Rc::clone(&plan.config);
+        let side = config.side(Protocol::Mysql);
+        let Sent { class, effects, .. } = plan.sent;
+        if let Some(held) = &self.held {
+            const NEEDS_IT: [Effects; 3] = [Effects::SHOW_WARNINGS, Effects::LAST_INSERT_ID, Effects::FOUND_ROWS];
+            let here = held.hostgroup();
+            if self.state.pins.hard() {
+                if self.state.pins.beyond_transaction() {
+                    stays(&side.domains, here, plan.hostgroup, class)?;
+                }
+                (plan.hostgroup, plan.on_held) = (here, true);
+                return Ok(());
+            }
+            if plan.absorbed.is_some() || NEEDS_IT.iter().any(|effect| effects.contains(*effect)) {
+                (plan.hostgroup, plan.on_held) = (here, true);
+                return Ok(());
+            }
+        }
+        let facts = Facts { set_is_tracked: plan.absorbed.is_some(), read_opens_transaction: !self.state.autocommit, ..Facts::default() };
+        match guard(&side.domains, plan.hostgroup, class, effects, &facts, side.variables.routing_guard) {
+            Verdict::Keep => {}
+            Verdict::Redirect(writer) => {
+                plan.hostgroup = writer;
+                self.count_guarded(&config, decision);
+            }
+            Verdict::Reject(text) => {
+                self.count_guarded(&config, decision);
+                return Err((error_code::NOT_ALLOWED, text));
+            }
+        }
+        plan.on_held = self.held.as_ref().is_some_and(|held| held.hostgroup() == plan.hostgroup);
+        Ok(())
+    }
+
+    fn count_guarded(&self, config: &Snapshot, decision: &Decision) {
+        self.ctx.stats(Protocol::Mysql).guarded.add(1);
+        if let Some(position) = decision.destination_rule {
+            config.rule_cells(Protocol::Mysql).guarded(position);
+        }
+    }
+}
+
+/// Whether a statement may run on the connection to which its session is pinned (9006 if not).
+fn stays(domains: &[Domain], here: HostgroupId, wanted: HostgroupId, class: Class) -> Result<(), (error_code::ErrorCode, String)> {
+    let locked = |to: HostgroupId| {
+        let text = format!("ProxySQL Error: connection is locked to hostgroup {} but trying to reach hostgroup {}", here.0, to.0);
+        Err((error_code::LOCKED, text))
+    };
+    if class.is_neutral() || matches!(class, Class::Set | Class::Transaction(_)) {
+        return Ok(());
+    }
+    let domain = domains.iter().find(|domain| domain.writer == here || domain.reader == here);
+    match domain {
+        Some(domain) if domain.reader == here && domain.writer != here && !class.is_plain_read() => locked(domain.writer),
+        Some(domain) if wanted == domain.writer || wanted == domain.reader => Ok(()),
+        _ if wanted == here => Ok(()),
+        _ => locked(wanted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_session_stays_in_its_domain() {
+        let (w, r, other) = (HostgroupId(10), HostgroupId(20), HostgroupId(30));
+        let domains = [Domain { writer: w, reader: r }];
+        let cases = [
+            (w, r, Class::Read, true),
+            (w, w, Class::Write, true),
+            (w, other, Class::Read, false),
+            (w, other, Class::Set, true),
+            (r, w, Class::Read, true),
+            (r, r, Class::Write, false),
+            (other, other, Class::Write, true),
+            (other, w, Class::Read, false),
+        ];
+        for (here, wanted, class, allowed) in cases {
+            assert_eq!(stays(&domains, here, wanted, class).is_ok(), allowed, "{here:?} {wanted:?} {class:?}");
+        }
+        let (code, text) = stays(&domains, r, r, Class::Write).unwrap_err();
+        assert_eq!(code, error_code::LOCKED);
+        assert_eq!(text, "ProxySQL Error: connection is locked to hostgroup 20 but trying to reach hostgroup 10");
+    }
+}

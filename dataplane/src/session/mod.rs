@@ -1,0 +1,3 @@
+//! One client's logical state: variables, transaction, prepared statements, pins. No sockets here.
+
+pub(crate) mod mysql;

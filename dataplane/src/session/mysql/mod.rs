@@ -1,0 +1,8 @@
+//! What a MySQL client's session is, apart from any connection: pure state and decisions, no sockets.
+
+pub(crate) mod local;
+pub(crate) mod names;
+pub(crate) mod pins;
+pub(crate) mod set;
+pub(crate) mod state;
+pub(crate) mod statements;

@@ -1,0 +1,185 @@
+//! Why a session keeps its server connection between statements (mysql-dataplane 6.1).
+
+use quorumsql_wire::sql::{Class, Effects};
+
+/// The reasons. *Hard* ones hold the connection whatever comes; *soft* ones give it up when time passes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Pins {
+    /// A transaction is open, or may be after an error.
+    pub(crate) transaction: bool,
+    /// Session state that is not tracked; until reset or the end of the session.
+    pub(crate) state: bool,
+    /// LOCK TABLES; until UNLOCK TABLES.
+    pub(crate) tables: bool,
+    /// Client's ids of the statements with an open cursor.
+    pub(crate) cursors: Vec<u32>,
+    /// The last statement left warnings (or an error) that SHOW WARNINGS would tell.
+    pub(crate) warnings: bool,
+    /// SQL_CALC_FOUND_ROWS; until a statement after it.
+    pub(crate) found_rows: bool,
+    /// Statements for which an insert id keeps the connection.
+    pub(crate) insert_id: u32,
+}
+
+/// Effects after which the connection is the session's until reset.
+const STATE: [Effects; 12] = [
+    Effects::USER_VARIABLE,
+    Effects::TEMP_TABLE,
+    Effects::LOCK,
+    Effects::PREPARE_TEXT,
+    Effects::EXECUTE_TEXT,
+    Effects::HOLD_CURSOR,
+    Effects::ROLE,
+    Effects::HANDLER,
+    Effects::XA,
+    Effects::HIDDEN,
+    Effects::AMBIGUOUS,
+    Effects::TRANSACTION_SETTING,
+];
+
+/// A statement's part in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Sent {
+    /// Class.
+    pub(crate) class: Class,
+    /// Effects.
+    pub(crate) effects: Effects,
+    /// A SET that pins nothing: tracked, or global only.
+    pub(crate) harmless_set: bool,
+    /// `multiplex` of the matching rule.
+    pub(crate) multiplex: Option<u8>,
+    /// The connection reports changes of session state by itself.
+    pub(crate) server_tracks: bool,
+}
+
+impl Pins {
+    /// Holds the connection whatever the next statement is.
+    pub(crate) fn hard(&self) -> bool {
+        self.transaction || self.beyond_transaction()
+    }
+
+    /// Hard, by more than a transaction.
+    pub(crate) fn beyond_transaction(&self) -> bool {
+        self.state || self.tables || !self.cursors.is_empty()
+    }
+
+    /// Keeps the connection for now.
+    pub(crate) fn soft(&self) -> bool {
+        self.warnings || self.found_rows || self.insert_id > 0
+    }
+
+    /// Any reason.
+    pub(crate) fn any(&self) -> bool {
+        self.hard() || self.soft()
+    }
+
+    /// Drops the soft reasons.
+    pub(crate) fn drop_soft(&mut self) {
+        self.warnings = false;
+        self.found_rows = false;
+        self.insert_id = 0;
+    }
+
+    /// A statement is about to run: soft reasons end with it.
+    pub(crate) fn before(&mut self, effects: Effects) {
+        if !effects.contains(Effects::SHOW_WARNINGS) {
+            self.warnings = false;
+        }
+        self.found_rows = false;
+        self.insert_id = self.insert_id.saturating_sub(1);
+    }
+
+    /// A statement has been sent; its text says what it leaves behind, whether it succeeded or not.
+    pub(crate) fn after(&mut self, sent: Sent) {
+        let Sent { class, effects, .. } = sent;
+        let mut state = STATE.iter().any(|effect| effects.contains(*effect));
+        if class == Class::Set && !sent.harmless_set {
+            state = true;
+        }
+        if !sent.server_tracks && (effects.contains(Effects::MULTI) && class == Class::Other || class == Class::Call) {
+            state = true;
+        }
+        match sent.multiplex {
+            Some(0) => self.state = true,
+            Some(1) => self.state = state,
+            // The operator vouches for user variables and SETs of this statement.
+            Some(2) if class == Class::Set || effects.contains(Effects::USER_VARIABLE) => {}
+            _ => self.state |= state,
+        }
+        if effects.contains(Effects::LOCK_TABLES) {
+            self.tables = true;
+        } else if effects.contains(Effects::UNLOCK_TABLES) {
+            self.tables = false;
+        }
+        self.found_rows = effects.contains(Effects::CALC_FOUND_ROWS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(class: Class, effects: Effects) -> Sent {
+        Sent { class, effects, harmless_set: false, multiplex: None, server_tracks: true }
+    }
+
+    #[test]
+    fn what_pins_until_reset() {
+        for effect in STATE {
+            let mut pins = Pins::default();
+            pins.after(sent(Class::Read, effect));
+            assert!(pins.state && pins.hard(), "{effect:?}");
+            pins.before(Effects::NONE);
+            assert!(pins.hard());
+        }
+        let mut pins = Pins::default();
+        pins.after(sent(Class::Set, Effects::NONE));
+        assert!(pins.state);
+    }
+
+    #[test]
+    fn what_pins_nothing() {
+        for case in [
+            sent(Class::Read, Effects::NONE),
+            sent(Class::Write, Effects::LAST_INSERT_ID),
+            Sent { harmless_set: true, ..sent(Class::Set, Effects::NONE) },
+            Sent { multiplex: Some(2), ..sent(Class::Set, Effects::NONE) },
+            sent(Class::Call, Effects::NONE),
+        ] {
+            let mut pins = Pins::default();
+            pins.after(case);
+            assert!(!pins.any(), "{case:?}");
+        }
+        let mut pins = Pins::default();
+        pins.after(Sent { server_tracks: false, ..sent(Class::Call, Effects::NONE) });
+        assert!(pins.state, "an old server does not say what a procedure changed");
+    }
+
+    #[test]
+    fn tables_stay_locked_until_unlocked() {
+        let mut pins = Pins::default();
+        pins.after(sent(Class::Ddl, Effects::LOCK_TABLES));
+        pins.after(sent(Class::Write, Effects::NONE));
+        assert!(pins.tables);
+        pins.after(sent(Class::Ddl, Effects::UNLOCK_TABLES));
+        assert!(!pins.any());
+    }
+
+    #[test]
+    fn soft_reasons_end_with_statements() {
+        let mut pins = Pins { warnings: true, insert_id: 2, ..Pins::default() };
+        pins.before(Effects::SHOW_WARNINGS);
+        assert!(pins.warnings && pins.insert_id == 1);
+        pins.before(Effects::NONE);
+        assert!(!pins.any());
+    }
+
+    #[test]
+    fn rules_decide_multiplexing() {
+        let mut pins = Pins::default();
+        pins.after(Sent { multiplex: Some(0), ..sent(Class::Read, Effects::NONE) });
+        assert!(pins.state);
+        pins.after(Sent { multiplex: Some(1), ..sent(Class::Read, Effects::NONE) });
+        assert!(!pins.state);
+    }
+}

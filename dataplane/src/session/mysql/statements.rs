@@ -1,0 +1,178 @@
+//! A client's prepared statements.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use quorumsql_wire::sql::Scan;
+
+/// Most prepared statements of one session; the server's own default limit for all is 16382.
+pub(crate) const MAX_STATEMENTS: usize = 16_382;
+/// Most bytes of their texts.
+const MAX_TEXT: usize = 64 << 20;
+
+/// What makes two prepared statements the same on a server: the text, and the schema in which its names were resolved.
+#[derive(Debug)]
+pub(crate) struct StatementText {
+    hash: u64,
+    /// Text.
+    pub(crate) sql: Box<[u8]>,
+    /// Schema.
+    pub(crate) schema: Box<str>,
+}
+
+impl StatementText {
+    /// Hashes once.
+    pub(crate) fn new(sql: &[u8], schema: &str) -> Arc<Self> {
+        let mut hasher = DefaultHasher::new();
+        (sql, schema).hash(&mut hasher);
+        Arc::new(Self { hash: hasher.finish(), sql: sql.into(), schema: schema.into() })
+    }
+}
+
+impl PartialEq for StatementText {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || (self.hash == other.hash && self.sql == other.sql && self.schema == other.schema)
+    }
+}
+
+impl Eq for StatementText {}
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct ClientStatement {
+    /// Text and schema.
+    pub(crate) text: Arc<StatementText>,
+    /// Digest, class and effects, found when it was prepared.
+    pub(crate) scan: Scan,
+    /// Number of parameters.
+    pub(crate) parameters: u16,
+    /// Types of the last execution, two bytes a parameter; empty = none yet.
+    pub(crate) types: Vec<u8>,
+    /// What COM_STMT_SEND_LONG_DATA sent, by parameter.
+    pub(crate) long_data: Vec<(u16, Vec<u8>)>,
+    /// More long data came than fits; told at execution.
+    pub(crate) long_data_overflow: bool,
+}
+
+impl ClientStatement {
+    /// Appends a piece of a long parameter. `limit` bounds all pieces together.
+    pub(crate) fn add_long_data(&mut self, parameter: u16, data: &[u8], limit: usize) {
+        let total: usize = self.long_data.iter().map(|(_, bytes)| bytes.len()).sum();
+        if total.saturating_add(data.len()) > limit || parameter >= self.parameters {
+            self.long_data_overflow = true;
+            return;
+        }
+        match self.long_data.iter_mut().find(|(known, _)| *known == parameter) {
+            Some((_, bytes)) => bytes.extend_from_slice(data),
+            None => self.long_data.push((parameter, data.to_vec())),
+        }
+    }
+
+    /// Forgets long data.
+    pub(crate) fn clear_long_data(&mut self) {
+        self.long_data = Vec::new();
+        self.long_data_overflow = false;
+    }
+}
+
+/// By the id that the client knows.
+#[derive(Debug, Default)]
+pub(crate) struct Statements {
+    by_id: HashMap<u32, Box<ClientStatement>>,
+    last_id: u32,
+    text_bytes: usize,
+}
+
+impl Statements {
+    /// An id for a new statement; `None` = there are too many.
+    pub(crate) fn next_id(&mut self, text: usize) -> Option<u32> {
+        if self.by_id.len() >= MAX_STATEMENTS || self.text_bytes.saturating_add(text) > MAX_TEXT {
+            return None;
+        }
+        loop {
+            self.last_id = self.last_id.wrapping_add(1).max(1);
+            if !self.by_id.contains_key(&self.last_id) {
+                return Some(self.last_id);
+            }
+        }
+    }
+
+    /// Keeps a statement under an id of [`Self::next_id`].
+    pub(crate) fn insert(&mut self, id: u32, statement: ClientStatement) {
+        self.text_bytes += statement.text.sql.len();
+        self.by_id.insert(id, Box::new(statement));
+    }
+
+    /// The statement with this id.
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
+        self.by_id.get_mut(&id).map(Box::as_mut)
+    }
+
+    /// Takes a statement out for its execution, so that its texts are not copied; give it back with [`Self::put_back`].
+    pub(crate) fn take(&mut self, id: u32) -> Option<Box<ClientStatement>> {
+        self.by_id.remove(&id)
+    }
+
+    /// Undoes [`Self::take`].
+    pub(crate) fn put_back(&mut self, id: u32, statement: Box<ClientStatement>) {
+        self.by_id.insert(id, statement);
+    }
+
+    /// COM_STMT_CLOSE.
+    pub(crate) fn close(&mut self, id: u32) -> Option<Arc<StatementText>> {
+        let statement = self.by_id.remove(&id)?;
+        self.text_bytes = self.text_bytes.saturating_sub(statement.text.sql.len());
+        Some(statement.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(sql: &[u8], parameters: u16) -> ClientStatement {
+        ClientStatement {
+            text: StatementText::new(sql, "s"),
+            scan: Scan::new(),
+            parameters,
+            types: Vec::new(),
+            long_data: Vec::new(),
+            long_data_overflow: false,
+        }
+    }
+
+    #[test]
+    fn equal_text_in_another_schema_is_another_statement() {
+        assert_eq!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 1", "a"));
+        assert_ne!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 1", "b"));
+        assert_ne!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 2", "a"));
+    }
+
+    #[test]
+    fn ids_start_at_one_and_skip_live_ones() {
+        let mut statements = Statements::default();
+        for expected in 1..=3 {
+            let id = statements.next_id(1).unwrap();
+            assert_eq!(id, expected);
+            statements.insert(id, statement(b"x", 0));
+        }
+        statements.last_id = u32::MAX;
+        assert_eq!(statements.next_id(1), Some(4));
+        assert!(statements.close(2).is_some() && statements.close(2).is_none());
+        assert_eq!(statements.next_id(MAX_TEXT), None, "texts are bounded together");
+    }
+
+    #[test]
+    fn long_data_are_bounded_together() {
+        let mut statement = statement(b"x", 2);
+        statement.add_long_data(0, b"abc", 5);
+        statement.add_long_data(0, b"d", 5);
+        assert_eq!(statement.long_data, [(0, b"abcd".to_vec())]);
+        statement.add_long_data(1, b"xy", 5);
+        assert!(statement.long_data_overflow);
+        statement.clear_long_data();
+        statement.add_long_data(2, b"x", 5);
+        assert!(statement.long_data_overflow, "no such parameter");
+    }
+}
