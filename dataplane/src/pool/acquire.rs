@@ -82,7 +82,7 @@ impl Drop for Slot {
 
 impl<D: Dialect> Pool<D> {
     /// A connection for a statement. Ready at once if an idle one is there; otherwise opens one or waits, for
-    /// `connect_timeout_server_max` in all. Cancel-safe: a place in a queue, a slot or a half-open connection is given up.
+    /// `connect_timeout_server_max` in all; the session counts what fails. Cancel-safe: a place in a queue, a slot or a half-open connection is given up.
     pub async fn acquire(self: &Rc<Self>, config: &Snapshot, request: Request<'_, D>) -> Result<PooledConnection<D>, AcquireError> {
         let session = request.session.entry();
         let entry = match self.choose(config, request.key, request.hostgroup, None) {
@@ -105,7 +105,7 @@ impl<D: Dialect> Pool<D> {
         limit.arm(config.side(D::PROTOCOL).variables.connect_timeout_server_max);
         let cause = RefCell::new(String::new());
         let mut search = pin!(self.search(choice, key, login, hostgroup, &cause));
-        let result = poll_fn(|cx| {
+        poll_fn(|cx| {
             if let Poll::Ready(result) = search.as_mut().poll(cx) {
                 return Poll::Ready(result);
             }
@@ -119,11 +119,7 @@ impl<D: Dialect> Pool<D> {
                 .poll_expired(cx)
                 .map(|()| Err(AcquireError::Timeout { hostgroup, waited: started.elapsed(), cause: cause.borrow().clone() }))
         })
-        .await;
-        if result.is_err() {
-            self.shared.seats[self.worker].cells.protocol(D::PROTOCOL).acquire_failed.add(1);
-        }
-        result
+        .await
     }
 
     /// Opens and waits until there is a connection or no sense in going on.

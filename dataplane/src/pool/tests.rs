@@ -297,7 +297,6 @@ fn a_wait_ends_by_deadline_signal_or_the_clients_end() {
         waits(&mut waiting);
         drop(far);
         assert!(matches!(ready(&mut waiting), Err(AcquireError::ClientGone)));
-        assert_eq!(workers.contexts[0].stats(Protocol::Mysql).acquire_failed.get(), 3);
         assert!(!row_has_waiters(&workers));
     });
 }
