@@ -19,6 +19,8 @@ mod sql_server;
 mod telemetry;
 mod wiring;
 
+use std::process::ExitCode;
+
 use clap::Parser as _;
 use quorumsql_raft::membership;
 
@@ -28,8 +30,18 @@ use crate::config::NodeConfig;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match answer(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn answer(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Run(args) => run(&args),
         Command::Demo(args) => process::control_runtime()?.block_on(demo::run(&args)),
         Command::Init(args) => process::control_runtime()?.block_on(init(&args)),
