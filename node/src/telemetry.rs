@@ -33,7 +33,7 @@ impl Telemetry {
     /// # Errors
     /// The log file cannot be opened, the level is no level, or the endpoint is no address.
     pub(crate) fn start(log: &LogSection, otel: &OtelSection) -> anyhow::Result<Self> {
-        let filter = EnvFilter::try_new(&log.level).map_err(|error| anyhow::anyhow!("log.level: {error}"))?;
+        let filter = EnvFilter::try_new(directives(&log.level)).map_err(|error| anyhow::anyhow!("log.level: {error}"))?;
         let file = if log.file.as_os_str().is_empty() { None } else { Some(LogFile::open(&log.file)?) };
         let writer = match &file {
             Some(file) => {
@@ -77,6 +77,15 @@ impl Telemetry {
         {
             tracing::warn!(%error, "spans may be lost");
         }
+    }
+}
+
+/// A bare level is meant for our own crates: at `info`, libraries are heard from `warn` on, openraft from `error` on: it warns
+/// ten times a second while a peer is away, which the raft crate says once.
+fn directives(level: &str) -> String {
+    match level {
+        "info" => "warn,openraft=error,quorumsql=info,quorumsql_raft=info,quorumsql_dataplane=info,quorumsql_wire=info".into(),
+        other => other.into(),
     }
 }
 
