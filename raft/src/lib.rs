@@ -28,4 +28,4 @@ mod type_config;
 
 pub use handle::{ClusterStatus, Consensus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;
-pub use state_machine::{RevisionChange, changes_of, module_hash};
+pub use state_machine::{RevisionChange, changes_of, module_hash, root_hash};

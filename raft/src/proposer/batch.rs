@@ -34,7 +34,9 @@ pub(super) fn compute(
         let connection = speculation.connection();
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let computed = compute_all(speculation, validator, tasks);
-        connection.execute_batch("ROLLBACK")?;
+        if !connection.is_autocommit() {
+            connection.execute_batch("ROLLBACK")?;
+        }
         computed
     })
 }
@@ -56,7 +58,9 @@ fn compute_all(speculation: &Speculation, validator: &Arc<dyn Validator>, tasks:
     let mut computed = Vec::with_capacity(tasks.len());
     for task in tasks {
         let full = batch.size > 0 && (Instant::now() >= end || batch.size >= MAX_ENTRY_BYTES);
-        computed.push(if full { Computed::Deferred } else { batch.compute_or_refuse(&mut meta, task) });
+        // A statement that SQLite interrupted has ended the transaction: what was computed before it is still right.
+        let over = speculation.connection().is_autocommit();
+        computed.push(if full || over { Computed::Deferred } else { batch.compute_or_refuse(&mut meta, task) });
     }
     Ok(computed)
 }
@@ -104,13 +108,14 @@ impl Batch<'_> {
                 Ok(op) => Operation::Propose(op),
                 Err(rejection) => Operation::Answer(Answer::Rejected(rejection)),
             },
-            What::Op(op) => Operation::Propose(op.clone()),
+            What::Op(op) => Operation::Propose(op.as_ref().clone()),
         })
     }
 
     fn run_sql(&self, task: &Task, text: &str, params: &[Value]) -> Result<Operation, StorageError> {
         let connection = self.speculation.connection();
-        let captured = savepoint(connection, || Ok::<_, StorageError>((false, self.speculation.run(text, params, task.deadline))))?;
+        let captured =
+            savepoint(connection, || Ok::<_, StorageError>((false, self.speculation.run(text, params, task.statement_deadline))))?;
         Ok(match captured {
             Err(rejection) => Operation::Answer(Answer::Rejected(rejection)),
             Ok(captured) if captured.change.tables.is_empty() => {

@@ -121,7 +121,7 @@ impl Proposer {
 
     /// Proposes an operation of this crate: `NodeAlloc`, `NodeUpsert`, `NodeRemove`, `Bootstrap`, `Tick`.
     pub(crate) async fn command(&self, id: RequestId, origin: Origin, op: pb::log_entry::Op, timeout: Duration) -> CommandAnswer {
-        match self.submit(id, origin, What::Op(op), timeout).await.0 {
+        match self.submit(id, origin, What::Op(Box::new(op)), timeout).await.0 {
             Answer::Applied(result) => CommandAnswer::Applied(result),
             Answer::Unchanged(committed) => CommandAnswer::Applied(ApplyResult::ok(committed.index)),
             Answer::Rejected(rejection) => CommandAnswer::Rejected(rejection),

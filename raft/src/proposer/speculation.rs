@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use quorumsql_proto::log as pb;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthContext, Authorization};
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, params_from_iter};
 
 use super::authorizer::{self, Access};
@@ -23,6 +24,12 @@ use crate::tables::{TABLES, TableDescription};
 
 /// The progress handler looks at the clock once in so many instructions of SQLite's machine (about 20 µs).
 const INSTRUCTIONS_PER_CHECK: i32 = 2_000;
+
+/// No value, row or statement is larger (raft-and-storage.md 6.4).
+const MAX_VALUE_BYTES: i32 = 16 << 20;
+
+/// Rows that one statement may touch: bounds the memory of the captured rows. What fits into one entry is far less.
+const MAX_CAPTURED_ROWS: u32 = if cfg!(test) { 5_000 } else { 500_000 };
 
 /// What the connection's hooks see.
 #[derive(Debug, Default)]
@@ -54,6 +61,7 @@ impl Speculation {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true)?;
         connection.pragma_update(None, "recursive_triggers", true)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
+        connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
         crate::sqlfn::register(&connection)?;
         connection.execute_batch(&capture_ddl())?;
         let guard = Arc::new(Mutex::new(Guard::default()));
@@ -75,15 +83,15 @@ impl Speculation {
     /// Runs one statement and returns the rows that it changed. The caller undoes its effects.
     pub(crate) fn run(&self, text: &str, params: &[Value], deadline: Instant) -> Result<Captured, Rejection> {
         let sql = sqlname::rewrite_qualified(text, sqlname::replicated_name);
-        let counters = self.start().map_err(|error| self.explain(&error, deadline))?;
+        let counters = self.start().map_err(|error| self.explain(&error))?;
         *self.guard.lock() = Guard { user: true, deadline: Some(deadline), reason: None };
         let executed = self.execute(&sql, params);
         self.guard.lock().user = false;
         let affected = executed.map_err(|failure| match failure {
-            Failure::Sqlite(error) => self.explain(&error, deadline),
+            Failure::Sqlite(error) => self.explain(&error),
             Failure::Refused(message) => Rejection::admin(message),
         })?;
-        self.collect(affected, &counters).map_err(|error| self.explain(&error, deadline))
+        self.collect(affected, &counters).map_err(|error| self.explain(&error))
     }
 
     fn execute(&self, sql: &str, params: &[Value]) -> Result<usize, Failure> {
@@ -148,17 +156,13 @@ impl Speculation {
     }
 
     /// An error as the client sees it: SQLite's text with the reference's prefix, visible names, or our own reason.
-    fn explain(&self, error: &rusqlite::Error, deadline: Instant) -> Rejection {
+    fn explain(&self, error: &rusqlite::Error) -> Rejection {
         if let Some(reason) = self.guard.lock().reason.take() {
             return Rejection::admin(reason);
         }
         if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) {
-            let late = Instant::now().saturating_duration_since(deadline);
-            return Rejection::new(
-                (3024, "HY000"),
-                "57014",
-                format!("statement interrupted: its deadline passed {} ms ago", late.as_millis()),
-            );
+            let message = "statement interrupted: it did not end within its deadline; it has no effect";
+            return Rejection::new((3024, "HY000"), "57014", message);
         }
         Rejection::admin(visible_names(&message_of(error)))
     }
@@ -267,7 +271,10 @@ fn trigger(table: &TableDescription, layer: Layer, event: &str, op: char) -> Str
         }
     }
     format!(
-        "CREATE TEMP TRIGGER qs_{op}_{physical} AFTER {event} ON main.{physical} BEGIN INSERT INTO {CAPTURE} ({}) VALUES ({}); END;",
+        "CREATE TEMP TRIGGER qs_{op}_{physical} AFTER {event} ON main.{physical} BEGIN \
+         SELECT RAISE(ABORT, 'one statement cannot change more than {MAX_CAPTURED_ROWS} rows') \
+         WHERE (SELECT max(seq) FROM {CAPTURE}) >= {MAX_CAPTURED_ROWS}; \
+         INSERT INTO {CAPTURE} ({}) VALUES ({}); END;",
         names.join(", "),
         values.join(", ")
     )

@@ -21,7 +21,7 @@ pub(super) enum What {
     /// LOAD or SAVE.
     LayerCopy(LayerCopy),
     /// An operation that needs no rows to be computed.
-    Op(pb::log_entry::Op),
+    Op(Box<pb::log_entry::Op>),
 }
 
 impl What {
@@ -33,11 +33,11 @@ impl What {
                 if let Some(value) = &value {
                     check_variable(&name, value).map_err(Rejection::admin)?;
                 }
-                Self::Op(pb::log_entry::Op::NodeOverride(pb::NodeOverride { node_id, name, value }))
+                Self::Op(Box::new(pb::log_entry::Op::NodeOverride(pb::NodeOverride { node_id, name, value })))
             }
             Op::JoinToken { sha256, voter, expires_ms } => {
                 let token_sha256 = Bytes::copy_from_slice(&sha256);
-                Self::Op(pb::log_entry::Op::JoinToken(pb::JoinToken { token_sha256, voter, expires_ms }))
+                Self::Op(Box::new(pb::log_entry::Op::JoinToken(pb::JoinToken { token_sha256, voter, expires_ms })))
             }
         })
     }
@@ -85,6 +85,8 @@ pub(super) struct Task {
     pub(super) origin: Origin,
     pub(super) what: What,
     pub(super) deadline: Instant,
+    /// When its statement is interrupted: early enough for the answer to arrive.
+    pub(super) statement_deadline: Instant,
     pub(super) progress: Arc<Progress>,
     /// Warnings of the validator; they are for this client and not part of the result.
     warnings: Mutex<Vec<String>>,
@@ -98,8 +100,9 @@ impl Task {
         let (reply, receiver) = oneshot::channel();
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now);
+        let statement_deadline = now.checked_add(timeout - timeout / 8).unwrap_or(now);
         let progress = Arc::new(Progress::default());
-        (Self { id, origin, what, deadline, progress, warnings: Mutex::default(), retries: 0, reply }, receiver)
+        (Self { id, origin, what, deadline, statement_deadline, progress, warnings: Mutex::default(), retries: 0, reply }, receiver)
     }
 
     pub(super) fn add_warnings(&self, warnings: Vec<String>) {

@@ -38,7 +38,7 @@ pub(super) struct Worker<L> {
 /// What woke the task.
 enum Event {
     Lead,
-    Task(Option<Task>),
+    Task(Option<Box<Task>>),
     Idle,
 }
 
@@ -75,12 +75,12 @@ pub(super) async fn run<L: Log>(mut worker: Worker<L>, mut tasks: mpsc::Receiver
             let event = tokio::select! {
                 biased;
                 changed = worker.lead.changed() => if changed.is_err() { return } else { Event::Lead },
-                task = tasks.recv() => Event::Task(task),
+                task = tasks.recv() => Event::Task(task.map(Box::new)),
                 () = tokio::time::sleep(TICK) => Event::Idle,
             };
             match event {
                 Event::Lead => continue,
-                Event::Task(Some(task)) => worker.pending.push_back(task),
+                Event::Task(Some(task)) => worker.pending.push_back(*task),
                 Event::Task(None) => return,
                 Event::Idle => {
                     worker.tick(term).await;

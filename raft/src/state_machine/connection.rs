@@ -20,12 +20,14 @@ pub(crate) fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// Runs `work` in a savepoint: kept when it returns `Ok(true, _)`, undone otherwise.
+/// Runs `work` in a savepoint of an open transaction: kept when it returns `Ok(true, _)`, undone otherwise.
 pub(crate) fn savepoint<T, E: From<rusqlite::Error>>(connection: &Connection, work: impl FnOnce() -> Result<(bool, T), E>) -> Result<T, E> {
     connection.execute_batch("SAVEPOINT entry")?;
     let result = work();
     match &result {
         Ok((true, _)) => connection.execute_batch("RELEASE entry")?,
+        // SQLite itself has ended the transaction (interrupt, OR ROLLBACK, full disk): nothing is left to be undone.
+        Ok((false, _)) | Err(_) if connection.is_autocommit() => {}
         Ok((false, _)) | Err(_) => connection.execute_batch("ROLLBACK TO entry; RELEASE entry")?,
     }
     result.map(|(_, value)| value)

@@ -112,8 +112,11 @@ pub(crate) fn recompute(connection: &Connection) -> rusqlite::Result<BTreeMap<Ha
     Ok(found)
 }
 
-/// One hash over all tables and layers: what a leader puts into `expect` and nodes compare.
-pub(crate) fn root_hash(connection: &Connection) -> rusqlite::Result<u128> {
+/// One hash over all tables and layers at the applied index: equal on all nodes at an equal index.
+///
+/// # Errors
+/// Of SQLite.
+pub fn root_hash(connection: &Connection) -> rusqlite::Result<u128> {
     Ok(combine(stored(connection)?.iter()))
 }
 

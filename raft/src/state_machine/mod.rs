@@ -24,15 +24,14 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
 use crate::command::{Applied, RequestId};
 
 pub(crate) use connection::{open as open_connection, savepoint};
 pub(crate) use error::StorageError;
-pub use hash::module_hash;
-pub(crate) use hash::root_hash;
+pub use hash::{module_hash, root_hash};
 pub use history::{RevisionChange, changes_of};
 pub(crate) use result::{ApplyOutcome, ApplyResult, cut};
 use schema::Meta;
@@ -136,27 +135,6 @@ impl StateMachine {
     /// Term, index and membership of what is applied. Cheap.
     pub(crate) fn applied(&self) -> AppliedState {
         self.applied.lock().clone()
-    }
-
-    /// UUID of the cluster; empty before the first entry.
-    pub(crate) fn cluster_id(&self) -> Result<String, StorageError> {
-        Ok(Meta::read(&self.reader()?)?.cluster_id)
-    }
-
-    /// A read-only connection.
-    pub(crate) fn reader(&self) -> Result<Connection, StorageError> {
-        Ok(Connection::open_with_flags(&self.path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?)
-    }
-
-    /// The result of a request that was applied here; `None` = it was not.
-    pub(crate) fn stored_result(&self, id: RequestId) -> Result<Option<ApplyResult>, StorageError> {
-        let index = self.watch.borrow().index;
-        requests::lookup(&self.reader()?, index, &id.client, id.seq)
-    }
-
-    /// The hash over all tables and layers at the applied index.
-    pub(crate) fn root_hash(&self) -> Result<u128, StorageError> {
-        Ok(root_hash(&self.reader()?)?)
     }
 
     /// Applies entries in one transaction; blocks. The caller has waited until its own log holds them durably (R2).

@@ -51,7 +51,7 @@ pub(crate) fn remember(connection: &Connection, entry: &pb::LogEntry, result: &A
     connection.prepare_cached(sql)?.execute((&entry.client_id[..], signed(entry.seq), signed(result.index), result.encode(), used))?;
     let oldest = signed(entry.proposed_at_ms.saturating_sub(KEPT_MS));
     connection.prepare_cached("DELETE FROM request_ids WHERE used_ms < ?1")?.execute([oldest])?;
-    if result.index % COUNT_EVERY == 0 {
+    if result.index.is_multiple_of(COUNT_EVERY) {
         let sql =
             "DELETE FROM request_ids WHERE client_id IN (SELECT client_id FROM request_ids ORDER BY \"index\" DESC LIMIT -1 OFFSET ?1)";
         connection.prepare_cached(sql)?.execute([KEPT_WRITERS])?;

@@ -178,16 +178,33 @@ async fn runtime_may_be_read_in_a_change() {
 }
 
 #[tokio::test]
-async fn a_statement_that_runs_too_long_is_interrupted() {
-    let lab = Lab::new().await;
+async fn a_statement_that_ends_its_transaction_hurts_nobody_else() {
     let endless = "INSERT INTO mysql_servers (hostgroup_id, hostname) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) \
                    SELECT 1, max(i) FROM n";
-    let request = Request { id: lab.next_id(), origin: Lab::origin(), op: Lab::sql_op(endless), timeout: Duration::from_millis(100) };
-    let answer = lab.proposer.execute(request).await;
-    assert!(matches!(answer, ProposerAnswer::Outcome(Outcome::Unknown(_) | Outcome::Rejected(_))), "{answer:?}");
-    // The proposer is free again, and the statement had no effect.
-    lab.ok("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (10, 'a')").await;
-    assert_eq!(lab.rows(SERVERS), ["10|a|3306|1"]);
+    let cases = [
+        (endless, 3024, "statement interrupted: it did not end within its deadline; it has no effect"),
+        (
+            "INSERT OR ROLLBACK INTO mysql_servers (hostgroup_id, hostname) VALUES (1, 'a')",
+            1045,
+            "ProxySQL Admin Error: UNIQUE constraint failed: mysql_servers.hostgroup_id, mysql_servers.hostname, mysql_servers.port",
+        ),
+    ];
+    for (sql, code, expected) in cases {
+        let lab = Lab::new().await;
+        let insert = |n: u8| {
+            let op = Lab::sql_op(&format!("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES ({n}, 'a')"));
+            lab.submit(RequestId { client: [n; 16], seq: 1 }, op)
+        };
+        let request = Request { id: lab.next_id(), origin: Lab::origin(), op: Lab::sql_op(sql), timeout: Duration::from_secs(3) };
+        let (first, bad, second) = tokio::join!(insert(1), lab.proposer.execute(request), insert(2));
+        let ProposerAnswer::Outcome(Outcome::Rejected(rejection)) = bad else { panic!("{bad:?}") };
+        assert_eq!((rejection.mysql_code, rejection.message.as_str()), (code, expected));
+        for answer in [first, second] {
+            assert!(matches!(answer, ProposerAnswer::Outcome(Outcome::Committed(_))), "{answer:?}");
+        }
+        assert_eq!(lab.rows(SERVERS), ["1|a|3306|1", "2|a|3306|1"]);
+        replay::assert_equal_elsewhere(&lab);
+    }
 }
 
 #[tokio::test]
@@ -202,6 +219,23 @@ async fn a_change_above_one_entry_is_refused() {
         rejection.message
     );
     lab.ok(&sql.replace("1100000", "1000000")).await;
+}
+
+#[tokio::test]
+async fn a_statement_that_changes_too_many_rows_is_stopped() {
+    let lab = Lab::new().await;
+    let many = |rows: u32| {
+        format!(
+            "INSERT INTO mysql_servers (hostgroup_id, hostname) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT {rows}) \
+             SELECT i, 'a' FROM n"
+        )
+    };
+    assert_eq!(lab.refused_sql(&many(5_001)).await, "ProxySQL Admin Error: one statement cannot change more than 5000 rows");
+    assert_eq!(lab.ok(&many(4_000)).await.affected, 4_000);
+    assert_eq!(
+        lab.refused_sql(&many(5_001)).await,
+        "ProxySQL Admin Error: UNIQUE constraint failed: mysql_servers.hostgroup_id, mysql_servers.hostname, mysql_servers.port"
+    );
 }
 
 #[tokio::test]

@@ -191,7 +191,7 @@ async fn history_keeps_who_what_and_masks_secrets() {
         history[1],
         "2|2|admin|10.0.0.7|mysql|LOAD MYSQL USERS TO RUNTIME|MYSQL USERS|first user|revision 2, 1 row changed in mysql_users"
     );
-    let changes = changes_of(&lab.state.reader().expect("reader"), 2).expect("reads");
+    let changes = changes_of(&lab.reader(), 2).expect("reads");
     assert_eq!((changes.len(), changes[0].op.as_str(), changes[0].key.as_str()), (1, "+", "('app', 1)"));
     let new = changes[0].new.clone().expect("a new row");
     assert_eq!(new[..3], [Value::Text("app".into()), Value::Text("********".into()), Value::Integer(1)]);
@@ -200,7 +200,7 @@ async fn history_keeps_who_what_and_masks_secrets() {
 #[tokio::test]
 async fn module_states_and_hashes_follow() {
     let lab = with_servers().await;
-    let hash = |layer| module_hash(&lab.state.reader().expect("reader"), "MYSQL SERVERS", layer).expect("hash");
+    let hash = |layer| module_hash(&lab.reader(), "MYSQL SERVERS", layer).expect("hash");
     let empty = hash(Layer::Runtime);
     assert_eq!(hash(Layer::Disk), empty.clone().replace(&empty, &hash(Layer::Disk)));
     let loaded = lab.copy(load("MYSQL SERVERS")).await;

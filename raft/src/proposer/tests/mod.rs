@@ -170,9 +170,13 @@ impl Lab {
         self.log.inner.lock().entries.len()
     }
 
+    fn reader(&self) -> Connection {
+        Connection::open_with_flags(self.state.path(), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opens")
+    }
+
     /// Rows as text, columns joined by `|`.
     fn rows(&self, sql: &str) -> Vec<String> {
-        rows(&self.state.reader().expect("reader"), sql)
+        rows(&self.reader(), sql)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Retries, races between leaders, and what the caller is told when the log fails.
 
 use super::*;
+use crate::state_machine::known_result;
 
 #[tokio::test]
 async fn a_retried_request_takes_effect_once() {
@@ -10,7 +11,8 @@ async fn a_retried_request_takes_effect_once() {
     let first = lab.submit(id, op()).await;
     let ProposerAnswer::Outcome(Outcome::Committed(committed)) = first.clone() else { panic!("{first:?}") };
     assert_eq!(lab.submit(id, op()).await, first);
-    assert_eq!(lab.state.stored_result(id).expect("reads").map(|result| (result.index, result.affected)), Some((committed.index, 1)));
+    let known = known_result(&lab.reader(), 0, &id).expect("reads");
+    assert_eq!(known.map(|result| (result.index, result.affected)), Some((committed.index, 1)));
     // Both copies in one batch: one entry, one answer.
     let id = RequestId { seq: 6, ..id };
     let op = || Lab::sql_op("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (2, 'a')");
@@ -20,7 +22,7 @@ async fn a_retried_request_takes_effect_once() {
     let late = lab.submit(RequestId { seq: 4, ..id }, op()).await;
     let ProposerAnswer::Outcome(Outcome::Rejected(rejection)) = late else { panic!("{late:?}") };
     assert_eq!(rejection.message, "ProxySQL Admin Error: request 4 is older than request 6 of the same connection");
-    assert_eq!(lab.state.stored_result(RequestId { seq: 7, ..id }).expect("reads"), None);
+    assert_eq!(known_result(&lab.reader(), 0, &RequestId { seq: 7, ..id }).expect("reads"), None);
 }
 
 /// An entry of another writer that changes MEMORY.
