@@ -95,8 +95,9 @@ fn md5_hex(parts: &[&[u8]]) -> [u8; 32] {
     hex
 }
 
-/// Compares in constant time for equal lengths.
-pub(crate) fn equal(left: &[u8], right: &[u8]) -> bool {
+/// Compares secrets in constant time for equal lengths.
+#[must_use]
+pub fn equal(left: &[u8], right: &[u8]) -> bool {
     left.ct_eq(right).into()
 }
 

@@ -78,9 +78,18 @@ impl Verifier {
     /// A verifier that no password fits, always the same for one user and secret: for users that do not exist.
     #[must_use]
     pub fn mock(secret: &[u8], user: &str) -> Self {
+        let salt = Self::salt_for(secret, user);
+        let key = hmac(secret, &[b"key", &salt]);
+        Self { iterations: DEFAULT_ITERATIONS, salt: salt.to_vec(), stored_key: key, server_key: key }
+    }
+
+    /// The salt of a mock verifier. Verifiers that are derived from clear text take it too, so that salts do not tell who exists.
+    #[must_use]
+    pub fn salt_for(secret: &[u8], user: &str) -> [u8; 16] {
         let seed = hmac(secret, &[b"mock", user.as_bytes()]);
-        let key = hmac(&seed, &[b"key"]);
-        Self { iterations: DEFAULT_ITERATIONS, salt: seed[..16].to_vec(), stored_key: key, server_key: key }
+        let mut salt = [0; 16];
+        salt.copy_from_slice(&seed[..16]);
+        salt
     }
 
     /// The stored form.

@@ -78,6 +78,8 @@ effects! {
     MAY_UNPIN = 28;
     /// LOAD DATA LOCAL INFILE: the server will ask the client for a file.
     LOCAL_INFILE = 29;
+    /// PostgreSQL: SET or RESET of something that outlives the transaction, also among several statements.
+    SESSION_SETTING = 30;
 }
 
 impl Effects {

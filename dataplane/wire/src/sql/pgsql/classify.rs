@@ -333,6 +333,9 @@ impl<'a> Statement<'a> {
         if self.temporary {
             self.effects |= Effects::TEMP_TABLE;
         }
+        if self.class == Class::Set && !self.effects.contains(Effects::TRANSACTION_SETTING) {
+            self.effects |= Effects::SESSION_SETTING;
+        }
         scan.add(self.class, self.effects);
     }
 }

@@ -1,0 +1,94 @@
+//! Statements of our own on a connection that nobody else uses at the moment: aligning settings, resetting.
+
+use quorumsql_wire::pgsql::backend::{TransactionStatus, tag};
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::pgsql::scanner::Step;
+
+use super::{BackendError, PgBackend};
+use crate::session::pgsql::responses::ends_connection;
+use crate::session::pgsql::settings::Settings;
+
+impl PgBackend {
+    /// Gives the connection the settings that a client wants. ParameterStatus messages that this causes are appended to `told`.
+    ///
+    /// # Errors
+    /// A value that the server refuses ([`BackendError::Server`]), or a lost connection; close it in both cases.
+    pub(crate) async fn align(&mut self, want: &Settings, told: &mut Vec<u8>) -> Result<(), BackendError> {
+        let Some(sql) = want.align(&self.have) else { return Ok(()) };
+        self.run(&sql, told).await?;
+        self.have = want.clone();
+        Ok(())
+    }
+
+    /// Ends what a client left behind: a transaction, then every state of the session.
+    ///
+    /// # Errors
+    /// The connection must be closed.
+    pub(crate) async fn reset(&mut self) -> Result<(), BackendError> {
+        let mut told = Vec::new();
+        if self.status != TransactionStatus::Idle {
+            self.run("ROLLBACK", &mut told).await?;
+        }
+        self.run("DISCARD ALL", &mut told).await?;
+        self.forget_state();
+        Ok(())
+    }
+
+    /// Runs `sql` by the simple protocol and throws its rows away. A Query destroys the unnamed statement.
+    async fn run(&mut self, sql: &str, told: &mut Vec<u8>) -> Result<(), BackendError> {
+        let mut request = Vec::with_capacity(sql.len() + 6);
+        frontend::query(&mut request, sql.as_bytes());
+        self.link.send_bytes(&request).await?;
+        self.prepared.unnamed = 0;
+        let mut refused = None;
+        loop {
+            let mut chunk = match self.rest.take() {
+                Some(mut rest) => {
+                    if self.link.recv_more(&mut rest).await? == 0 {
+                        return Err(BackendError::Closed);
+                    }
+                    rest
+                }
+                None => self.link.recv().await?,
+            };
+            if chunk.is_empty() {
+                return Err(BackendError::Closed);
+            }
+            loop {
+                let size = match self.scanner.next(&chunk)? {
+                    Step::Need => break,
+                    Step::Rest { size } | Step::Start { size, .. } => size,
+                    Step::Whole { tag: tag::PARAMETER_STATUS, body, size } => {
+                        told.extend_from_slice(&chunk[..size]);
+                        let body = body.to_vec();
+                        self.note_parameter(&body);
+                        size
+                    }
+                    Step::Whole { tag: tag::ERROR, body, size } => {
+                        let fields = ErrorFields::decode(body)?;
+                        if ends_connection(fields.severity) {
+                            return Err(BackendError::Server(Box::new(fields)));
+                        }
+                        refused = Some(fields);
+                        size
+                    }
+                    Step::Whole { tag: tag::READY, body, size } => {
+                        self.status = TransactionStatus::decode(body)?;
+                        chunk.advance(size);
+                        if !chunk.is_empty() {
+                            self.rest = Some(chunk);
+                        }
+                        return match refused {
+                            Some(fields) => Err(BackendError::Server(Box::new(fields))),
+                            None => Ok(()),
+                        };
+                    }
+                    Step::Whole { size, .. } => size,
+                };
+                chunk.advance(size);
+            }
+            self.rest = (!chunk.is_empty()).then_some(chunk);
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What the server says: relayed by tag, rows never looked at, whole reads forwarded without a copy where nothing is to be changed.
+
+use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::scanner::Step;
+use quorumsql_wire::pgsql::sqlstate;
+
+use super::{Attached, End, Exchange};
+use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
+use crate::worker::chunk::Chunk;
+
+/// Bytes for the client: a part of what the server sent, with changes.
+struct Cut {
+    /// `None` while nothing has been changed.
+    edited: Option<Vec<u8>>,
+    /// What of the chunk is in `edited` already, or left out.
+    done: usize,
+}
+
+/// What one chunk told beside bytes for the client.
+#[derive(Default)]
+struct Told {
+    notes: Vec<Outcome>,
+    /// The server discarded the session's state.
+    discarded: bool,
+    /// The server dropped all prepared statements.
+    deallocated: bool,
+    /// The connection ends: why.
+    lost: Option<String>,
+}
+
+impl Exchange<'_> {
+    /// Takes bytes of the server (with what was left of the read before).
+    pub(super) fn on_server_bytes(&mut self, mut chunk: Chunk) -> Result<(), End> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let mut told = Told::default();
+        let mut cut = Cut { edited: None, done: 0 };
+        let end = server.walk(&chunk, &mut cut, &mut told);
+        if told.lost.is_none() && end < chunk.len() {
+            server.conn.rest = Some(self.client.ctx.chunks().copy_of(&chunk[end..]));
+        }
+        match cut.edited {
+            None => {
+                chunk.truncate(end);
+                if !chunk.is_empty() {
+                    self.say_chunk(chunk);
+                }
+            }
+            Some(mut edited) => {
+                edited.extend_from_slice(&chunk[cut.done..end]);
+                if !edited.is_empty() {
+                    self.say(&edited);
+                }
+            }
+        }
+        self.note(told.notes);
+        if told.deallocated {
+            self.client.statements.clear();
+        }
+        if told.discarded {
+            self.client.statements.clear();
+            self.client.unnamed = None;
+            self.client.tell_parameters = true;
+        }
+        if let Some(server) = &self.server
+            && server.due.is_skipping()
+        {
+            self.client.skip_to_sync = true;
+        }
+        if let Some(cause) = told.lost {
+            return self.lost(cause);
+        }
+        self.detach_if_free()
+    }
+
+    fn say_chunk(&mut self, chunk: Chunk) {
+        self.client.ctx.stats(crate::config::Protocol::Pgsql).bytes_sent.add(chunk.len() as u64);
+        match &mut self.out {
+            Some(out) => out.extend_from_slice(&chunk),
+            none => *none = Some(chunk),
+        }
+    }
+
+    fn note(&mut self, notes: Vec<Outcome>) {
+        for note in notes {
+            match note {
+                Outcome::Undefined(named) => {
+                    if self.client.statements.get(&named.name).is_some_and(|known| known.id == named.statement.id) {
+                        self.client.statements.remove(&named.name);
+                    }
+                }
+                Outcome::NotParsed(audience, slot) => {
+                    let Some(server) = &mut self.server else { continue };
+                    match slot {
+                        Slot::Named(id) => server.conn.prepared.remove(id),
+                        Slot::Unnamed => {
+                            server.conn.prepared.unnamed = 0;
+                            if audience == Audience::Client {
+                                self.client.unnamed = None;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Attached {
+    /// Walks over the messages in `chunk`; returns where the last one that can be forwarded ends.
+    fn walk(&mut self, chunk: &[u8], cut: &mut Cut, told: &mut Told) -> usize {
+        let mut at = 0;
+        loop {
+            let step = match self.conn.scanner.next(&chunk[at..]) {
+                Ok(step) => step,
+                Err(error) => {
+                    told.lost = Some(format!("protocol error of the server: {error}"));
+                    return at;
+                }
+            };
+            let (message, body, size) = match step {
+                Step::Need => return at,
+                Step::Rest { size } => {
+                    at += size;
+                    self.insert_own(chunk, at, cut);
+                    continue;
+                }
+                Step::Whole { tag, body, size } | Step::Start { tag, body, size } => (tag, body, size),
+            };
+            if let Err(cause) = self.on_body(message, body, told) {
+                told.lost = Some(cause);
+                return at;
+            }
+            let mut own = std::mem::take(&mut self.own);
+            let reply = self.due.on_message(message, &mut own, &mut told.notes);
+            self.own = own;
+            match reply {
+                Ok(Reply::Forward) if message == tag::ERROR && self.expired => {
+                    self.expired = false;
+                    let mut text = Vec::with_capacity(128);
+                    ErrorFields::error(sqlstate::QUERY_CANCELED, "Query execution was interrupted, query_timeout exceeded")
+                        .encode(&mut text);
+                    cut.replace(chunk, at, at + size, &text);
+                }
+                Ok(Reply::Forward) => {}
+                Ok(Reply::Swallow) => cut.replace(chunk, at, at + size, &[]),
+                Ok(Reply::Replace(text)) => cut.replace(chunk, at, at + size, &text),
+                Err(unexpected) => {
+                    told.lost = Some(unexpected.to_string());
+                    return at;
+                }
+            }
+            at += size;
+            self.insert_own(chunk, at, cut);
+        }
+    }
+
+    /// Answers of our own come behind the message that made them due, once all of it is through.
+    fn insert_own(&mut self, chunk: &[u8], at: usize, cut: &mut Cut) {
+        if !self.own.is_empty() && self.conn.scanner.pending() == 0 {
+            let own = std::mem::take(&mut self.own);
+            cut.replace(chunk, at, at, &own);
+        }
+    }
+
+    /// Reads the bodies that matter. `Err` = the connection is ending, and why.
+    fn on_body(&mut self, message: u8, body: &[u8], told: &mut Told) -> Result<(), String> {
+        match message {
+            tag::PARAMETER_STATUS => self.conn.note_parameter(body),
+            tag::ERROR => {
+                let fields = ErrorFields::decode(body).map_err(|error| error.to_string())?;
+                if ends_connection(fields.severity) {
+                    return Err(fields.message);
+                }
+            }
+            tag::COMMAND_COMPLETE => match body {
+                b"DISCARD ALL\0" => {
+                    self.pins.clear();
+                    self.conn.forget_state();
+                    told.discarded = true;
+                }
+                b"DEALLOCATE ALL\0" => {
+                    self.conn.prepared.clear();
+                    told.deallocated = true;
+                }
+                _ => {}
+            },
+            tag::READY => {
+                self.conn.status = TransactionStatus::decode(body).map_err(|error| error.to_string())?;
+                self.expired = false;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Cut {
+    /// In place of `chunk[from..to]` the client gets `bytes`.
+    fn replace(&mut self, chunk: &[u8], from: usize, to: usize, bytes: &[u8]) {
+        let edited = self.edited.get_or_insert_with(|| Vec::with_capacity(chunk.len() + bytes.len()));
+        edited.extend_from_slice(&chunk[self.done..from]);
+        edited.extend_from_slice(bytes);
+        self.done = to;
+    }
+}
+
+/// ReadyForQuery with `status`.
+pub(super) fn ready(out: &mut Vec<u8>, status: TransactionStatus) {
+    backend::ready_for_query(out, status);
+}

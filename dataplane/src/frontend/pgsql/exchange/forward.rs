@@ -1,0 +1,442 @@
+//! Messages of the client while a server connection is held: forwarded as they come, names of statements rewritten.
+
+use std::rc::Rc;
+
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frame::{HEADER_LENGTH, Header};
+use quorumsql_wire::pgsql::frontend::{self, Bind, FrontendMessage, Parse, Target};
+use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::sql::{Class, Transaction};
+
+use super::batch::unknown_statement;
+use super::request::{Done, empty_body, malformed};
+use super::route::Looked;
+use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
+use crate::session::pgsql::prepared::{PER_CLIENT_LIMIT, Statement, next_id};
+use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
+
+/// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
+/// what stood in its place.
+const POISON: &[u8] = b"__qsql_poison";
+
+impl Exchange<'_> {
+    /// A message of a session that holds a connection.
+    pub(super) fn on_attached(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
+        let Some(server) = &mut self.server else { return Ok(Done::Later) };
+        let in_batch = server.due.is_in_batch();
+        match header.tag {
+            b'X' => self.on_leave(),
+            b'd' => Ok(as_it_comes(header, input)),
+            b'c' | b'f' => {
+                self.whole(header, input, SMALL_MESSAGE)?;
+                if input.len() < header.size() {
+                    return Ok(Done::More(header.size()));
+                }
+                if let Some(server) = &mut self.server {
+                    server.due.on_copy_end();
+                }
+                Ok(Done::AsIs)
+            }
+            b'H' => {
+                empty_body(header)?;
+                Ok(Done::AsIs)
+            }
+            b'S' => {
+                empty_body(header)?;
+                self.client.skip_to_sync = false;
+                if server.due.is_copy_in() {
+                    // The server ignores it and answers nothing.
+                    return Ok(Done::Consumed);
+                }
+                server.due.push(Expected::Sync);
+                Ok(Done::AsIs)
+            }
+            // During COPY only its data may come; the server says so.
+            _ if server.due.is_copy_in() => {
+                self.whole(header, input, self.longest_statement())?;
+                Ok(as_it_comes(header, input))
+            }
+            _ if !in_batch && !server.may_start_unit() => Ok(Done::Later),
+            b'Q' => self.forward_query(header, input),
+            b'F' => {
+                if self.whole(header, input, self.longest_statement())?.is_none() {
+                    return Ok(Done::More(header.size()));
+                }
+                self.begin_unit(in_batch);
+                self.push(Expected::FunctionCall);
+                Ok(Done::AsIs)
+            }
+            b'B' if header.body > SMALL_MESSAGE => self.forward_long_bind(header, input, in_batch),
+            b'P' if header.body > self.longest_statement() => Ok(self.too_big_in_batch(header, input)),
+            _ => {
+                let cap = if header.tag == b'P' { usize::MAX } else { SMALL_MESSAGE };
+                let Some(message) = self.whole(header, input, cap)? else { return Ok(Done::More(header.size())) };
+                self.begin_unit(in_batch);
+                self.forward_extended(message)
+            }
+        }
+    }
+
+    /// The client says good-bye: what it sent before is finished first.
+    fn on_leave(&mut self) -> Result<Done, End> {
+        let Some(server) = &mut self.server else { return Err(End::Quiet) };
+        if server.due.is_empty() && !server.due.is_skipping() && server.to_server.is_none() {
+            return Err(End::Quiet);
+        }
+        if !server.leaving && server.due.is_in_batch() {
+            let mut sync = Vec::with_capacity(5);
+            frontend::sync(&mut sync);
+            self.append(&sync);
+            self.push(Expected::Sync);
+        }
+        if let Some(server) = &mut self.server {
+            server.leaving = true;
+        }
+        Ok(Done::Later)
+    }
+
+    /// Starts a unit: what was decided of it is taken over.
+    fn begin_unit(&mut self, in_batch: bool) {
+        if in_batch {
+            return;
+        }
+        self.config = self.client.ctx.config();
+        let unit = self.decided.take().unwrap_or_default();
+        if let Some(server) = &mut self.server {
+            server.unit = unit;
+            server.mark = server.conn.prepared.clock();
+            server.conn.cells().queries.add(1);
+            if unit.multiplex == Some(0) {
+                server.pins.add_rule();
+            }
+        }
+        self.client.ctx.stats(crate::config::Protocol::Pgsql).forwarded.add(1);
+    }
+
+    fn forward_query(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
+        if header.body > self.longest_statement() {
+            return Ok(self.too_big(header, input));
+        }
+        let Some(sql) = self.query_text(header, input)? else { return Ok(Done::More(header.size())) };
+        if self.decided.is_none()
+            && let Some(done) = self.look_at_query(sql)
+        {
+            return Ok(done);
+        }
+        self.begin_unit(false);
+        if let Some(server) = &mut self.server {
+            server.note_effects();
+            server.conn.prepared.unnamed = 0;
+        }
+        self.push(Expected::Query);
+        Ok(Done::AsIs)
+    }
+
+    /// A Query that was not looked at yet: the rules may refuse it, and some are answered without the server.
+    fn look_at_query(&mut self, sql: &[u8]) -> Option<Done> {
+        let quiet = self.server.as_ref().is_some_and(|server| server.due.is_empty());
+        let failed = self.status() == quorumsql_wire::pgsql::backend::TransactionStatus::Failed;
+        let scan = self.scan(sql);
+        let mut done = None;
+        if quiet && !failed {
+            done = self.deallocate(sql, &scan);
+        }
+        let mut multiplex = None;
+        if done.is_none() && scan.statements > 0 {
+            let looked = Looked { sql, digest: scan.digest, digest_text: &scan.digest_text };
+            match self.check_attached(looked, scan.class) {
+                Ok(decision) => {
+                    multiplex = decision.multiplex;
+                    if let Some(text) = decision.ok_msg {
+                        done = Some(if quiet { self.accept_query(&text, &scan) } else { Done::Later });
+                    }
+                }
+                Err(fields) if quiet => {
+                    self.say_error(&fields, true);
+                    done = Some(Done::Consumed);
+                }
+                Err(_) => done = Some(Done::Later),
+            }
+        }
+        if done.is_none() {
+            self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
+        }
+        self.put_scan(scan);
+        done
+    }
+
+    fn forward_extended(&mut self, message: FrontendMessage<'_>) -> Result<Done, End> {
+        match message {
+            FrontendMessage::Parse(parse) => Ok(self.forward_parse(parse)),
+            FrontendMessage::Bind(bind) => Ok(self.forward_bind(bind)),
+            FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_server(name) {
+                Ok(None) => {
+                    self.push(Expected::DescribeStatement);
+                    Done::AsIs
+                }
+                Ok(Some(server_name)) => {
+                    let mut bytes = Vec::with_capacity(32);
+                    frontend::describe(&mut bytes, Target::Statement, &server_name);
+                    self.append(&bytes);
+                    self.push(Expected::DescribeStatement);
+                    Done::Consumed
+                }
+                Err(fields) => self.poison(&fields),
+            }),
+            FrontendMessage::Describe(Target::Portal, _) => {
+                self.push(Expected::DescribePortal);
+                Ok(Done::AsIs)
+            }
+            FrontendMessage::Execute { .. } => {
+                self.push(Expected::Execute);
+                Ok(Done::AsIs)
+            }
+            FrontendMessage::Close(Target::Statement, name) => {
+                if self.client.statements.remove(name).is_none() && self.passes_unknown_names() {
+                    self.push(Expected::Close(Audience::Client));
+                    return Ok(Done::AsIs);
+                }
+                if name.is_empty() {
+                    self.client.unnamed = None;
+                }
+                self.push(Expected::OwnClose);
+                self.say_own();
+                Ok(Done::Consumed)
+            }
+            FrontendMessage::Close(Target::Portal, _) => {
+                self.push(Expected::Close(Audience::Client));
+                Ok(Done::AsIs)
+            }
+            _ => Err(malformed()),
+        }
+    }
+
+    fn forward_parse(&mut self, parse: Parse<'_>) -> Done {
+        let statement = self.statement(parse.sql, parse.parameter_types);
+        if let Err(fields) = self.evaluate_in_batch(&statement) {
+            return self.poison(&fields);
+        }
+        if parse.name.is_empty() {
+            let stamp = next_id();
+            self.client.unnamed = Some((stamp, statement));
+            if let Some(server) = &mut self.server {
+                server.conn.prepared.unnamed = stamp;
+            }
+            self.push(Expected::Parse { audience: Audience::Client, slot: Slot::Unnamed, named: None });
+            return Done::AsIs;
+        }
+        if self.client.statements.contains_key(parse.name) {
+            let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(parse.name));
+            return self.poison(&ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text));
+        }
+        if self.client.statements.len() >= PER_CLIENT_LIMIT {
+            let text = format!("a session cannot have more than {PER_CLIENT_LIMIT} prepared statements");
+            return self.poison(&ErrorFields::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+        }
+        let named = Named { name: parse.name.into(), statement: Rc::clone(&statement) };
+        self.client.statements.insert(parse.name.into(), Rc::clone(&statement));
+        if self.prepare(&statement, Audience::Client, Some(&named)) {
+            return Done::Consumed;
+        }
+        self.push(Expected::OwnParse(named));
+        self.say_own();
+        Done::Consumed
+    }
+
+    /// Sends a Parse of `statement` under our name, unless the server holds it; false = it does.
+    fn prepare(&mut self, statement: &Rc<Statement>, audience: Audience, named: Option<&Named>) -> bool {
+        let Some(server) = &mut self.server else { return false };
+        if server.conn.prepared.touch(statement.id) {
+            return false;
+        }
+        let mut bytes = Vec::with_capacity(statement.sql.len() + 64);
+        let evicted = server.conn.prepared.evict(server.mark);
+        if let Some(evicted) = evicted {
+            frontend::close(&mut bytes, Target::Statement, &Statement::name_of(evicted));
+        }
+        frontend::parse(&mut bytes, &statement.server_name(), &statement.sql, &statement.types);
+        server.conn.prepared.add(statement.id);
+        if evicted.is_some() {
+            self.push(Expected::Close(Audience::Proxy));
+        }
+        self.append(&bytes);
+        self.push(Expected::Parse { audience, slot: Slot::Named(statement.id), named: named.cloned() });
+        true
+    }
+
+    fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
+        match self.on_server(bind.statement) {
+            Ok(None) => {
+                self.push(Expected::Bind);
+                Done::AsIs
+            }
+            Ok(Some(name)) => {
+                let mut bytes = Vec::with_capacity(bind.rest.len() + 64);
+                frontend::bind(&mut bytes, bind.portal, &name, bind.rest);
+                self.append(&bytes);
+                self.push(Expected::Bind);
+                Done::Consumed
+            }
+            Err(fields) => self.poison(&fields),
+        }
+    }
+
+    /// A Bind that is streamed: only the names at its start are looked at.
+    fn forward_long_bind(&mut self, header: Header, input: &[u8], in_batch: bool) -> Result<Done, End> {
+        let body = &input[HEADER_LENGTH..input.len().min(header.size())];
+        let mut ends = body.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(index, _)| index);
+        let (Some(portal_end), Some(name_end)) = (ends.next(), ends.next()) else {
+            if body.len() >= SMALL_MESSAGE {
+                return Err(malformed());
+            }
+            return Ok(Done::More(HEADER_LENGTH + SMALL_MESSAGE));
+        };
+        self.begin_unit(in_batch);
+        let (portal, name) = (&body[..portal_end], &body[portal_end + 1..name_end]);
+        let server_name = match self.on_server(name) {
+            Ok(server_name) => server_name,
+            Err(fields) => {
+                self.poison(&fields);
+                return Ok(super::request::drop_message(header, input));
+            }
+        };
+        let start = HEADER_LENGTH + name_end + 1;
+        let server_name = server_name.unwrap_or_default();
+        let length = header.body - (name.len()) + server_name.len() + 4;
+        let mut bytes = Vec::with_capacity(64 + portal.len());
+        bytes.push(b'B');
+        bytes.extend_from_slice(&u32::try_from(length).map_err(|_| malformed())?.to_be_bytes());
+        for text in [portal, &server_name] {
+            bytes.extend_from_slice(text);
+            bytes.push(0);
+        }
+        self.append(&bytes);
+        self.push(Expected::Bind);
+        Ok(Done::Started(start, Passing { left: header.size() - start, to_server: true }))
+    }
+
+    /// Makes sure that the server holds the client's statement `name` and notes its effects. `None` = the name is right as it is.
+    fn on_server(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, ErrorFields> {
+        let Some(statement) = self.known(name).map(Rc::clone) else {
+            // PREPARE as text makes statements that only the server knows.
+            return if self.passes_unknown_names() { Ok(None) } else { Err(unknown_statement(name)) };
+        };
+        self.evaluate_in_batch(&statement)?;
+        if let Some(server) = &mut self.server {
+            server.unit.effects |= statement.effects;
+            server.note_effects();
+        }
+        if name.is_empty() {
+            self.restore_unnamed(&statement);
+            return Ok(None);
+        }
+        self.prepare(&statement, Audience::Proxy, None);
+        Ok(Some(statement.server_name()))
+    }
+
+    /// The client's unnamed statement was parsed on another connection, or has been replaced on this one.
+    fn restore_unnamed(&mut self, statement: &Rc<Statement>) {
+        let (Some(server), Some((stamp, _))) = (&mut self.server, &self.client.unnamed) else { return };
+        if server.conn.prepared.unnamed == *stamp {
+            return;
+        }
+        server.conn.prepared.unnamed = *stamp;
+        let mut bytes = Vec::with_capacity(statement.sql.len() + 16);
+        frontend::parse(&mut bytes, b"", &statement.sql, &statement.types);
+        self.append(&bytes);
+        self.push(Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None });
+    }
+
+    /// Rules for a statement of a batch, once per batch and statement.
+    fn evaluate_in_batch(&mut self, statement: &Rc<Statement>) -> Result<(), ErrorFields> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        if server.unit.evaluated == statement.id {
+            return Ok(());
+        }
+        server.unit.evaluated = statement.id;
+        server.unit.class = server.unit.class.join(statement.class);
+        let looked = Looked { sql: &statement.sql, digest: statement.digest, digest_text: &statement.digest_text };
+        let decision = self.check_attached(looked, statement.class)?;
+        if decision.ok_msg.is_some() {
+            let text = "a rule answers this statement itself, which is not possible inside a transaction or batch of the extended protocol";
+            return Err(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text));
+        }
+        if let (Some(server), Some(multiplex)) = (&mut self.server, decision.multiplex) {
+            server.unit.multiplex = Some(multiplex);
+        }
+        Ok(())
+    }
+
+    /// Whether the session is pinned by statements that only its server knows.
+    fn passes_unknown_names(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.pins.has_text_statements())
+    }
+
+    /// Makes the server fail where the client's message would have stood, and gives the client our reason.
+    fn poison(&mut self, fields: &ErrorFields) -> Done {
+        let mut text = Vec::with_capacity(128);
+        fields.encode(&mut text);
+        let mut bytes = Vec::with_capacity(32);
+        frontend::describe(&mut bytes, Target::Statement, POISON);
+        self.append(&bytes);
+        self.push(Expected::Poison(text));
+        Done::Consumed
+    }
+
+    fn too_big_in_batch(&mut self, header: Header, input: &[u8]) -> Done {
+        self.poison(&ErrorFields::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, "Got a packet bigger than 'max_allowed_packet' bytes"));
+        super::request::drop_message(header, input)
+    }
+
+    fn push(&mut self, expected: Expected) {
+        if let Some(server) = &mut self.server {
+            server.due.push(expected);
+        }
+    }
+
+    /// Says answers of our own that are due at once.
+    fn say_own(&mut self) {
+        let mut own = Vec::new();
+        if let Some(server) = &mut self.server {
+            server.due.pop_own(&mut own);
+        }
+        if !own.is_empty() {
+            self.say(&own);
+        }
+    }
+
+    /// Appends bytes of our own for the server.
+    fn append(&mut self, bytes: &[u8]) {
+        let chunks = self.client.ctx.chunks();
+        if let Some(server) = &mut self.server {
+            server.to_server.get_or_insert_with(|| chunks.take()).extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Attached {
+    /// Whether another unit may be sent: nothing is in flight, or what is in flight surely leaves the session on this connection.
+    fn may_start_unit(&self) -> bool {
+        if self.leaving {
+            return false;
+        }
+        let stays = !self.pins.is_empty() || self.conn.status != quorumsql_wire::pgsql::backend::TransactionStatus::Idle;
+        let may_end = !matches!(
+            self.unit.class,
+            Class::Read | Class::LockingRead | Class::Write | Class::Empty | Class::Transaction(Transaction::Savepoint)
+        );
+        self.due.is_empty() || (stays && !may_end)
+    }
+
+    /// Ties the session to the connection where the unit does something that lives there.
+    fn note_effects(&mut self) {
+        if self.unit.multiplex != Some(2) {
+            self.pins.add(self.unit.effects);
+        }
+    }
+}
+
+/// The message at the front goes to the server as it comes, however much of it is there.
+fn as_it_comes(header: Header, input: &[u8]) -> Done {
+    if input.len() >= header.size() { Done::AsIs } else { Done::Started(0, Passing { left: header.size(), to_server: true }) }
+}

@@ -1,0 +1,187 @@
+//! Prepared statements: one registry per worker, one map per client, one bounded set per server connection (pgsql-dataplane.md 4.6).
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quorumsql_wire::sql::{Class, Effects};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Statements that a worker keeps though no client refers to them.
+const REGISTRY_LIMIT: usize = 10_000;
+/// Statements that we keep prepared on one server connection; more close the longest unused.
+pub(crate) const PER_CONNECTION_LIMIT: usize = 200;
+/// Statements that one client may have prepared.
+pub(crate) const PER_CLIENT_LIMIT: usize = 10_000;
+
+/// Ids are unique in the process, because a connection may go to another worker with its statements.
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// An id that no statement has.
+pub(crate) fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A statement text with its parameter types, and what the lexer said of it.
+#[derive(Debug, Default)]
+pub(crate) struct Statement {
+    pub(crate) id: u64,
+    pub(crate) sql: Box<[u8]>,
+    /// Oids as in Parse.
+    pub(crate) types: Box<[u8]>,
+    pub(crate) digest: u64,
+    pub(crate) digest_text: Box<[u8]>,
+    pub(crate) class: Class,
+    pub(crate) effects: Effects,
+}
+
+impl Statement {
+    /// Its name on servers: no client's name ever gets there, so nothing clashes.
+    pub(crate) fn server_name(&self) -> Vec<u8> {
+        Self::name_of(self.id)
+    }
+
+    /// The name on servers of the statement with this id.
+    pub(crate) fn name_of(id: u64) -> Vec<u8> {
+        format!("__qsql_{id:x}").into_bytes()
+    }
+}
+
+/// The statements of one worker, so that clients who prepare the same text share it on the servers.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    by_hash: HashMap<u64, Vec<Rc<Statement>>>,
+    count: usize,
+}
+
+impl Registry {
+    /// The statement with this text and these types; `make` describes it if it is new.
+    pub(crate) fn statement(&mut self, sql: &[u8], types: &[u8], make: impl FnOnce() -> Statement) -> Rc<Statement> {
+        let hash = hash(sql, types);
+        let known = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|known| *known.sql == *sql && *known.types == *types));
+        if let Some(known) = known {
+            return Rc::clone(known);
+        }
+        if self.count >= REGISTRY_LIMIT {
+            self.forget_unused();
+        }
+        let made = Rc::new(make());
+        if self.count < REGISTRY_LIMIT {
+            self.by_hash.entry(hash).or_default().push(Rc::clone(&made));
+            self.count += 1;
+        }
+        made
+    }
+
+    fn forget_unused(&mut self) {
+        self.by_hash.retain(|_, bucket| {
+            bucket.retain(|statement| Rc::strong_count(statement) > 1);
+            !bucket.is_empty()
+        });
+        self.count = self.by_hash.values().map(Vec::len).sum();
+    }
+}
+
+fn hash(sql: &[u8], types: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    hash.update(types);
+    hash.update(sql);
+    hash.digest()
+}
+
+/// What one server connection has prepared.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    last_use: HashMap<u64, u64>,
+    clock: u64,
+    /// Stamp of the unnamed statement; 0 = none that we know.
+    pub(crate) unnamed: u64,
+}
+
+impl Prepared {
+    /// Whether it holds the statement; counts as a use.
+    pub(crate) fn touch(&mut self, id: u64) -> bool {
+        self.clock += 1;
+        self.last_use.get_mut(&id).map(|last| *last = self.clock).is_some()
+    }
+
+    /// It holds the statement now.
+    pub(crate) fn add(&mut self, id: u64) {
+        self.clock += 1;
+        self.last_use.insert(id, self.clock);
+    }
+
+    /// It does not hold the statement.
+    pub(crate) fn remove(&mut self, id: u64) {
+        self.last_use.remove(&id);
+    }
+
+    /// Everything is gone (DISCARD ALL, DEALLOCATE ALL).
+    pub(crate) fn clear(&mut self) {
+        self.last_use.clear();
+        self.unnamed = 0;
+    }
+
+    /// The clock, to mark where a batch begins.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// A statement to close before another is prepared: the longest unused, if the limit is reached and it was not used since `mark`.
+    pub(crate) fn evict(&mut self, mark: u64) -> Option<u64> {
+        if self.last_use.len() < PER_CONNECTION_LIMIT {
+            return None;
+        }
+        let (&id, &last) = self.last_use.iter().min_by_key(|(_, last)| **last)?;
+        (last <= mark).then(|| {
+            self.last_use.remove(&id);
+            id
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn make(sql: &[u8]) -> Statement {
+        Statement { id: next_id(), sql: sql.into(), ..Statement::default() }
+    }
+
+    #[test]
+    fn equal_texts_share_one_statement() {
+        let mut registry = Registry::default();
+        let first = registry.statement(b"SELECT 1", b"", || make(b"SELECT 1"));
+        let again = registry.statement(b"SELECT 1", b"", || make(b"SELECT 1"));
+        let typed =
+            registry.statement(b"SELECT 1", b"\0\0\0\x17", || Statement { types: Box::from(&b"\0\0\0\x17"[..]), ..make(b"SELECT 1") });
+        assert_eq!((first.id == again.id, first.id == typed.id), (true, false));
+    }
+
+    #[test]
+    fn the_registry_is_bounded_and_keeps_what_is_used() {
+        let mut registry = Registry::default();
+        let kept = registry.statement(b"kept", b"", || make(b"kept"));
+        for number in 0..REGISTRY_LIMIT + 5 {
+            let text = number.to_string();
+            registry.statement(text.as_bytes(), b"", || make(text.as_bytes()));
+        }
+        assert!(registry.count <= REGISTRY_LIMIT);
+        assert_eq!(registry.statement(b"kept", b"", || make(b"kept")).id, kept.id);
+    }
+
+    #[test]
+    fn a_connection_closes_the_longest_unused_but_none_of_the_present_batch() {
+        let mut prepared = Prepared::default();
+        for id in 1..=PER_CONNECTION_LIMIT as u64 {
+            assert_eq!(prepared.evict(u64::MAX), None);
+            prepared.add(id);
+        }
+        assert!(prepared.touch(1));
+        assert_eq!(prepared.evict(prepared.clock()), Some(2));
+        prepared.add(1000);
+        assert_eq!(prepared.evict(0), None, "all were used in the present batch");
+        prepared.clear();
+        assert!(!prepared.touch(1));
+    }
+}

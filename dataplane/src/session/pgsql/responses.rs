@@ -1,0 +1,427 @@
+//! The queue of responses that a server owes (pgsql-dataplane.md 4.1).
+//!
+//! One entry per message that was sent, in order, and per answer that we give ourselves so that it keeps its place in a pipeline. Whatever does
+//! not fit the head of the queue is a protocol error: nothing is ever "resynchronised".
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use quorumsql_wire::pgsql::backend::tag;
+use quorumsql_wire::pgsql::{backend, error_fields::Severity};
+
+use super::prepared::Statement;
+
+/// Whether the client sees the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Audience {
+    /// It asked for it.
+    Client,
+    /// We asked for it.
+    Proxy,
+}
+
+/// Where a Parse puts its statement on the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Slot {
+    /// Under our name for the statement with this id.
+    Named(u64),
+    /// It is the unnamed one.
+    Unnamed,
+}
+
+/// A statement that the client has named in Parse; undone if the Parse turns out to have failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) name: Box<[u8]>,
+    pub(crate) statement: Rc<Statement>,
+}
+
+/// One response, or group of responses, that is due.
+#[derive(Clone, Debug)]
+pub(crate) enum Expected {
+    /// Everything up to one ReadyForQuery.
+    Query,
+    /// FunctionCallResponse and ReadyForQuery.
+    FunctionCall,
+    /// ParseComplete.
+    Parse { audience: Audience, slot: Slot, named: Option<Named> },
+    /// BindComplete.
+    Bind,
+    /// ParameterDescription, then RowDescription or NoData.
+    DescribeStatement,
+    /// RowDescription or NoData.
+    DescribePortal,
+    /// Rows and an end, or COPY.
+    Execute,
+    /// CloseComplete.
+    Close(Audience),
+    /// ReadyForQuery.
+    Sync,
+    /// The client has ended a COPY that the server may not have begun yet; consumes nothing.
+    CopyEnd,
+    /// ParseComplete of our own.
+    OwnParse(Named),
+    /// CloseComplete of our own.
+    OwnClose,
+    /// An error by design: the server's text is replaced by this message.
+    Poison(Vec<u8>),
+}
+
+impl Expected {
+    fn ends_with_ready(&self) -> bool {
+        matches!(self, Self::Query | Self::FunctionCall | Self::Sync)
+    }
+}
+
+/// What to do with a message of the server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reply {
+    /// The client gets it.
+    Forward,
+    /// The client does not see it.
+    Swallow,
+    /// The client gets this instead.
+    Replace(Vec<u8>),
+}
+
+/// Something that the session must note.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// The client's statement of this name does not exist after all.
+    Undefined(Named),
+    /// The server does not hold what a Parse for this audience should have put there.
+    NotParsed(Audience, Slot),
+}
+
+/// A unit of which not everything has been answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unfinished {
+    /// A simple query.
+    Query,
+    /// A batch whose Sync was sent, or a function call.
+    Batch,
+    /// A batch whose Sync was not sent yet.
+    OpenBatch,
+}
+
+/// The server said something that was not due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unexpected message \"{}\" from server", self.0 as char)]
+pub(crate) struct Unexpected(pub(crate) u8);
+
+/// Whether a COPY from the client is going on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum CopyIn {
+    #[default]
+    No,
+    Active,
+}
+
+/// The queue of one server connection.
+#[derive(Debug, Default)]
+pub(crate) struct Responses {
+    due: VecDeque<Expected>,
+    copy_in: CopyIn,
+    skipping: bool,
+}
+
+impl Responses {
+    /// Nothing is due.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// A message was sent, or an answer of our own falls due behind all others.
+    pub(crate) fn push(&mut self, expected: Expected) {
+        self.skipping &= !matches!(expected, Expected::Sync);
+        self.due.push_back(expected);
+    }
+
+    /// Whether the server throws away what comes before the next Sync.
+    pub(crate) fn is_skipping(&self) -> bool {
+        self.skipping
+    }
+
+    /// Whether a COPY from the client is going on: only its data may be sent.
+    pub(crate) fn is_copy_in(&self) -> bool {
+        self.copy_in == CopyIn::Active
+    }
+
+    /// Whether the client waits for a Sync of its own to be sent before it can get ReadyForQuery.
+    pub(crate) fn is_in_batch(&self) -> bool {
+        self.skipping || self.due.back().is_some_and(|last| !last.ends_with_ready())
+    }
+
+    /// The kinds of units that are not finished, in order: whether a ReadyForQuery is due at the end of each (the last may be a batch
+    /// whose Sync was not sent yet), and whether it is a simple query.
+    pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
+        let mut units = Vec::new();
+        let mut open = false;
+        for due in &self.due {
+            open = true;
+            if due.ends_with_ready() {
+                units.push(if matches!(due, Expected::Query) { Unfinished::Query } else { Unfinished::Batch });
+                open = false;
+            }
+        }
+        if open || self.skipping {
+            units.push(Unfinished::OpenBatch);
+        }
+        units
+    }
+
+    /// The client sent CopyDone or CopyFail.
+    pub(crate) fn on_copy_end(&mut self) {
+        if self.copy_in == CopyIn::Active {
+            self.copy_in = CopyIn::No;
+        } else if self.due.iter().any(|due| matches!(due, Expected::Execute)) {
+            self.due.push_back(Expected::CopyEnd);
+        }
+    }
+
+    /// Takes the next message of the server. Answers of our own that have become due are appended to `own`, to be sent behind it.
+    ///
+    /// # Errors
+    /// It was not due.
+    pub(crate) fn on_message(&mut self, message: u8, own: &mut Vec<u8>, note: &mut Vec<Outcome>) -> Result<Reply, Unexpected> {
+        if matches!(message, tag::NOTICE | tag::NOTIFICATION | tag::PARAMETER_STATUS) {
+            return Ok(Reply::Forward);
+        }
+        let reply = self.consume(message, note)?;
+        self.pop_own(own);
+        Ok(reply)
+    }
+
+    /// Appends answers of our own that are due now; to be called after pushing them.
+    pub(crate) fn pop_own(&mut self, own: &mut Vec<u8>) {
+        loop {
+            match self.due.front() {
+                Some(Expected::OwnParse(_)) => backend::parse_complete(own),
+                Some(Expected::OwnClose) => backend::close_complete(own),
+                Some(Expected::CopyEnd) => {}
+                _ => return,
+            }
+            self.due.pop_front();
+        }
+    }
+
+    fn consume(&mut self, message: u8, note: &mut Vec<Outcome>) -> Result<Reply, Unexpected> {
+        let Some(head) = self.due.front_mut() else { return Err(Unexpected(message)) };
+        match (message, head) {
+            (tag::ERROR, _) => return Ok(self.on_error(note)),
+            (tag::READY, Expected::Query | Expected::FunctionCall | Expected::Sync) => {
+                self.copy_in = CopyIn::No;
+                self.due.pop_front();
+            }
+            (tag::COPY_IN, Expected::Query | Expected::Execute) => self.on_copy_in(),
+            (_, Expected::Query) if is_of_query(message) => {
+                if message == tag::COMMAND_COMPLETE {
+                    self.copy_in = CopyIn::No;
+                }
+            }
+            (tag::FUNCTION_CALL, Expected::FunctionCall)
+            | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement)
+            | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute) => {}
+            (tag::PARSE_COMPLETE, Expected::Parse { .. }) => {
+                if let Some(Expected::Parse { audience: Audience::Proxy, .. }) = self.due.pop_front() {
+                    return Ok(Reply::Swallow);
+                }
+            }
+            (tag::CLOSE_COMPLETE, Expected::Close(audience)) => {
+                let reply = if *audience == Audience::Proxy { Reply::Swallow } else { Reply::Forward };
+                self.due.pop_front();
+                return Ok(reply);
+            }
+            (tag::BIND_COMPLETE, Expected::Bind)
+            | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement | Expected::DescribePortal) => {
+                self.due.pop_front();
+            }
+            (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute) => {
+                self.copy_in = CopyIn::No;
+                self.due.pop_front();
+            }
+            _ => return Err(Unexpected(message)),
+        }
+        Ok(Reply::Forward)
+    }
+
+    /// A Sync that was sent ahead of the COPY data is ignored by the server and yields nothing; the first one behind the data counts.
+    fn on_copy_in(&mut self) {
+        self.copy_in = CopyIn::Active;
+        if !matches!(self.due.front(), Some(Expected::Execute)) {
+            return;
+        }
+        let mut index = 1;
+        while let Some(due) = self.due.get(index) {
+            match due {
+                Expected::CopyEnd => {
+                    self.due.remove(index);
+                    self.copy_in = CopyIn::No;
+                    return;
+                }
+                Expected::Sync => {
+                    self.due.remove(index);
+                }
+                _ => index += 1,
+            }
+        }
+    }
+
+    fn on_error(&mut self, note: &mut Vec<Outcome>) -> Reply {
+        self.copy_in = CopyIn::No;
+        let reply = match self.due.front_mut() {
+            Some(Expected::Query | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::Poison(text)) => Reply::Replace(std::mem::take(text)),
+            _ => Reply::Forward,
+        };
+        self.skip(note);
+        reply
+    }
+
+    /// The batch has failed: nothing up to its Sync is answered.
+    fn skip(&mut self, note: &mut Vec<Outcome>) {
+        while let Some(due) = self.due.front() {
+            if matches!(due, Expected::Sync) {
+                return;
+            }
+            match self.due.pop_front() {
+                Some(Expected::Parse { audience, slot, named }) => {
+                    note.push(Outcome::NotParsed(audience, slot));
+                    note.extend(named.map(Outcome::Undefined));
+                }
+                Some(Expected::OwnParse(named)) => note.push(Outcome::Undefined(named)),
+                _ => {}
+            }
+        }
+        self.skipping = true;
+    }
+}
+
+fn is_of_query(message: u8) -> bool {
+    matches!(
+        message,
+        tag::ROW_DESCRIPTION
+            | tag::DATA_ROW
+            | tag::COMMAND_COMPLETE
+            | tag::EMPTY_QUERY
+            | tag::COPY_OUT
+            | tag::COPY_BOTH
+            | tag::COPY_DATA
+            | tag::COPY_DONE
+    )
+}
+
+/// Whether an error of this severity ends the connection it came on.
+pub(crate) fn ends_connection(severity: Severity) -> bool {
+    matches!(severity, Severity::Fatal | Severity::Panic)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Expected::{Bind, CopyEnd, DescribeStatement, Execute, FunctionCall, OwnClose, Query, Sync};
+
+    fn statement(id: u64) -> Rc<Statement> {
+        Rc::new(Statement { id, ..Statement::default() })
+    }
+
+    fn parse(audience: Audience) -> Expected {
+        Expected::Parse { audience, slot: Slot::Unnamed, named: None }
+    }
+
+    /// Feeds tags; `.` = forwarded, `-` = swallowed, `=` = replaced, `!` = unexpected; answers of our own follow as their tags.
+    fn run(due: Vec<Expected>, tags: &[u8]) -> (String, Responses) {
+        let mut responses = Responses::default();
+        due.into_iter().for_each(|expected| responses.push(expected));
+        let mut seen = String::new();
+        // An answer of our own at the head is due before the first message.
+        responses.pop_own(&mut Vec::new());
+        for &message in tags {
+            let mut own = Vec::new();
+            seen.push(match responses.on_message(message, &mut own, &mut Vec::new()) {
+                Ok(Reply::Forward) => '.',
+                Ok(Reply::Swallow) => '-',
+                Ok(Reply::Replace(_)) => '=',
+                Err(Unexpected(_)) => '!',
+            });
+            seen.extend(own.chunks(5).map(|message| message[0] as char));
+        }
+        (seen, responses)
+    }
+
+    #[test]
+    fn what_is_due_is_forwarded() {
+        let named = Named { name: Box::default(), statement: statement(1) };
+        let cases: Vec<(Vec<Expected>, &[u8], &str)> = vec![
+            (vec![Query], b"TDDCZ", "....."),
+            (vec![Query], b"TDCTDCINSAZ", "..........."),
+            (vec![Query, Query], b"EZCZ", "...."),
+            (vec![FunctionCall], b"VZ", ".."),
+            (vec![parse(Audience::Client), Bind, DescribeStatement, Execute, Sync], b"12tTDCZ", "......."),
+            (vec![parse(Audience::Proxy), Bind, Execute, Sync], b"12sZ", "-..."),
+            (vec![Bind, OwnClose, Execute, OwnClose, Sync], b"2DCZ", ".3..3."),
+            (vec![Expected::OwnParse(named), Bind, Sync], b"2Z", ".."),
+            (vec![Bind, Execute, Sync, Bind, Execute, Sync], b"EZ2CZ", "....."),
+            (vec![DescribeStatement, Sync], b"tEZ", "..."),
+            (vec![Expected::Poison(vec![1]), Bind, Sync], b"EZ", "=."),
+            (vec![Query], b"HddcCZ", "......"),
+            (vec![Query], b"GCZ", "..."),
+            (vec![Query], b"2", "!"),
+            (vec![], b"Z", "!"),
+            (vec![], b"NSA", "..."),
+            (vec![Bind, Sync], b"Z", "!"),
+        ];
+        for (due, tags, expected) in cases {
+            let text = format!("{due:?}");
+            assert_eq!(run(due, tags).0, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn after_an_error_without_sync_everything_is_skipped_until_one_is_sent() {
+        let (_, mut responses) = run(vec![Bind, Execute], b"E");
+        assert!(responses.is_skipping() && responses.is_empty() && responses.is_in_batch());
+        responses.push(Sync);
+        assert!(!responses.is_skipping() && !responses.is_in_batch());
+    }
+
+    #[test]
+    fn a_failed_parse_is_undone() {
+        let named = Named { name: Box::from(&b"s"[..]), statement: statement(7) };
+        let mut responses = Responses::default();
+        responses.push(Expected::Parse { audience: Audience::Client, slot: Slot::Named(7), named: Some(named) });
+        responses.push(parse(Audience::Client));
+        responses.push(Sync);
+        let mut note = Vec::new();
+        responses.on_message(tag::ERROR, &mut Vec::new(), &mut note).unwrap();
+        let [Outcome::NotParsed(_, Slot::Named(7)), Outcome::Undefined(named), Outcome::NotParsed(Audience::Client, Slot::Unnamed)] =
+            &note[..]
+        else {
+            panic!("{note:?}");
+        };
+        assert_eq!(&*named.name, b"s");
+    }
+
+    #[test]
+    fn a_sync_ahead_of_copy_data_is_not_answered() {
+        let (_, mut responses) = run(vec![Bind, Execute, Sync], b"2G");
+        assert!(responses.is_copy_in());
+        responses.on_copy_end();
+        responses.push(Sync);
+        let mut note = Vec::new();
+        for message in *b"CZ" {
+            assert_eq!(responses.on_message(message, &mut Vec::new(), &mut note), Ok(Reply::Forward));
+        }
+        assert!(responses.is_empty());
+    }
+
+    #[test]
+    fn copy_data_that_was_sent_blindly() {
+        let (seen, responses) = run(vec![Bind, Execute, CopyEnd, Sync], b"2GCZ");
+        assert_eq!(seen, "....");
+        assert!(responses.is_empty() && !responses.is_copy_in());
+        let (seen, responses) = run(vec![Bind, Execute, CopyEnd, Sync], b"2CZ");
+        assert_eq!(seen, "...", "no COPY after all");
+        assert!(responses.is_empty());
+    }
+}

@@ -1,0 +1,102 @@
+//! Parameters that a client asked for at start-up (pgsql-dataplane.md 2.4, 3.2, 3.7).
+//!
+//! Those that PostgreSQL accepts only at start-up are part of the pool key. All others are aligned: before a client uses a connection, the
+//! difference between what it wants and what the connection has is set in one round trip.
+
+use std::fmt::Write as _;
+
+/// Accepted at start-up only, or without effect later.
+const START_ONLY: [&str; 8] = [
+    "ignore_system_indexes",
+    "jit_debugging_support",
+    "jit_profiling_support",
+    "local_preload_libraries",
+    "log_connections",
+    "log_disconnections",
+    "post_auth_delay",
+    "session_preload_libraries",
+];
+/// Settings that one client may send; PostgreSQL's packet limit allows more only with absurd names.
+const LIMIT: usize = 256;
+
+/// Settings by name: names in lower case, sorted, each once.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Settings(Vec<(String, String)>);
+
+impl Settings {
+    /// Sorts start-up parameters out: those to align, and those that must be in the start-up packet. A later one wins.
+    pub(crate) fn from_startup(parameters: Vec<(String, String)>) -> (Self, Self) {
+        let mut all = Vec::<(String, String)>::new();
+        for (name, value) in parameters.into_iter().rev().take(LIMIT) {
+            if !all.iter().any(|(known, _)| *known == name) {
+                all.push((name, value));
+            }
+        }
+        all.sort_unstable();
+        let (fixed, aligned) = all.into_iter().partition(|(name, _)| START_ONLY.contains(&name.as_str()));
+        (Self(aligned), Self(fixed))
+    }
+
+    /// Names and values.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Statements that turn a connection that has `have` into one that has `self`; `None` = nothing to do.
+    /// `set_config` reads a value exactly as the start-up packet does, which SET does not (lists, quotes).
+    pub(crate) fn align(&self, have: &Self) -> Option<String> {
+        if self == have {
+            return None;
+        }
+        let mut sql = String::new();
+        for (name, _) in have.iter().filter(|(name, _)| !self.iter().any(|(wanted, _)| wanted == *name)) {
+            let _ = write!(sql, "RESET \"{}\"; ", name.replace('"', "\"\""));
+        }
+        let mut separator = "SELECT ";
+        for (name, value) in self.iter().filter(|wanted| !have.iter().any(|known| known == *wanted)) {
+            let _ = write!(sql, "{separator}pg_catalog.set_config({}, {}, false)", literal(name), literal(value));
+            separator = ", ";
+        }
+        Some(sql)
+    }
+}
+
+/// A literal that reads the same whatever `standard_conforming_strings` is.
+fn literal(text: &str) -> String {
+    format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(pairs: &[(&str, &str)]) -> Settings {
+        Settings::from_startup(pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect()).0
+    }
+
+    #[test]
+    fn the_last_of_equal_names_wins_and_some_stay_at_start_up() {
+        let pairs = [("b", "1"), ("a", "2"), ("b", "3"), ("post_auth_delay", "4")].map(|(n, v)| (n.to_owned(), v.to_owned()));
+        let (aligned, fixed) = Settings::from_startup(pairs.to_vec());
+        assert_eq!(aligned, settings(&[("a", "2"), ("b", "3")]));
+        assert_eq!(fixed.iter().collect::<Vec<_>>(), [("post_auth_delay", "4")]);
+    }
+
+    #[test]
+    fn only_the_difference_is_set() {
+        let cases = [
+            (settings(&[]), settings(&[]), None),
+            (settings(&[("a", "1")]), settings(&[("a", "1")]), None),
+            (settings(&[("a", "1")]), settings(&[]), Some("SELECT pg_catalog.set_config(E'a', E'1', false)")),
+            (settings(&[]), settings(&[("a.b", "1")]), Some("RESET \"a.b\"; ")),
+            (
+                settings(&[("a", "it's"), ("c", "\\"), ("d", "4")]),
+                settings(&[("b", "2"), ("d", "4")]),
+                Some("RESET \"b\"; SELECT pg_catalog.set_config(E'a', E'it''s', false), pg_catalog.set_config(E'c', E'\\\\', false)"),
+            ),
+        ];
+        for (want, have, expected) in cases {
+            assert_eq!(want.align(&have).as_deref(), expected);
+        }
+    }
+}

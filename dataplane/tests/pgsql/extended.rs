@@ -1,0 +1,111 @@
+//! Prepared statements, pipelining, portals.
+
+use quorumsql_chaos::servers::Postgres;
+
+use crate::support::{Setup, one, told};
+
+#[tokio::test]
+async fn statements_of_two_clients_share_one_connection() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let (first, second) = (plane.client().await, plane.client().await);
+    let add = first.prepare("SELECT $1::int + 1").await.unwrap();
+    let twice = second.prepare("SELECT $1::int * 2").await.unwrap();
+    let again = second.prepare("SELECT $1::int + 1").await.unwrap();
+    for i in 0..20 {
+        assert_eq!(first.query_one(&add, &[&i]).await.unwrap().get::<_, i32>(0), i + 1);
+        assert_eq!(second.query_one(&twice, &[&i]).await.unwrap().get::<_, i32>(0), i * 2);
+        assert_eq!(second.query_one(&again, &[&i]).await.unwrap().get::<_, i32>(0), i + 1);
+    }
+    assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
+async fn statements_are_prepared_again_on_another_connection() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let (first, second) = (plane.client().await, plane.client().await);
+    let statement = first.prepare("SELECT $1::int + 1").await.unwrap();
+    // The connection that holds it is taken away.
+    second.simple_query("BEGIN").await.unwrap();
+    assert_eq!(first.query_one(&statement, &[&1]).await.unwrap().get::<_, i32>(0), 2);
+    second.simple_query("ROLLBACK").await.unwrap();
+    assert_eq!(first.query_one(&statement, &[&2]).await.unwrap().get::<_, i32>(0), 3);
+}
+
+#[tokio::test]
+async fn pipelined_batches_are_answered_in_order() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let client = plane.client().await;
+    let statement = client.prepare("SELECT $1::int").await.unwrap();
+    let bad = client.prepare("SELECT 1 / $1::int").await.unwrap();
+    let answers = futures::future::join_all((0..200).map(|i| {
+        let (client, statement, bad) = (&client, &statement, &bad);
+        async move {
+            if i % 10 == 9 {
+                told(&client.query_one(bad, &[&0]).await.unwrap_err()).0
+            } else {
+                client.query_one(statement, &[&i]).await.unwrap().get::<_, i32>(0).to_string()
+            }
+        }
+    }))
+    .await;
+    let expected: Vec<String> = (0..200).map(|i| if i % 10 == 9 { "22012".into() } else { i.to_string() }).collect();
+    assert_eq!(answers, expected);
+}
+
+#[tokio::test]
+async fn errors_in_transactions_and_unknown_statements() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut client = plane.client().await;
+    client.simple_query("CREATE TABLE e (i int PRIMARY KEY)").await.unwrap();
+    let insert = client.prepare("INSERT INTO e VALUES ($1)").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    transaction.execute(&insert, &[&1]).await.unwrap();
+    assert_eq!(told(&transaction.execute(&insert, &[&1]).await.unwrap_err()).0, "23505");
+    assert_eq!(told(&transaction.execute(&insert, &[&2]).await.unwrap_err()).0, "25P02");
+    transaction.rollback().await.unwrap();
+    assert_eq!(client.query_one("SELECT count(*) FROM e", &[]).await.unwrap().get::<_, i64>(0), 0);
+    assert_eq!(told(&client.prepare("SELECT nonsense").await.unwrap_err()).0, "42703");
+    assert_eq!(one(&client, "SELECT 1").await, "1");
+    client.simple_query("DEALLOCATE ALL").await.unwrap();
+    assert_eq!(
+        told(&client.execute(&insert, &[&3]).await.unwrap_err()),
+        ("26000".into(), "prepared statement \"s1\" does not exist".into())
+    );
+}
+
+#[tokio::test]
+async fn portals_are_read_in_parts_inside_a_transaction() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let mut client = plane.client().await;
+    let transaction = client.transaction().await.unwrap();
+    let portal = transaction.bind("SELECT i FROM generate_series(1, 10) i", &[]).await.unwrap();
+    let mut seen = Vec::new();
+    loop {
+        let rows = transaction.query_portal(&portal, 4).await.unwrap();
+        seen.push(rows.len());
+        if rows.len() < 4 {
+            break;
+        }
+    }
+    assert_eq!(seen, [4, 4, 2]);
+    transaction.commit().await.unwrap();
+    assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
+async fn a_long_parameter_is_streamed() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let client = plane.client().await;
+    let length = client.prepare("SELECT length($1::bytea)").await.unwrap();
+    let value = vec![7_u8; 5_000_000];
+    for _ in 0..3 {
+        assert_eq!(client.query_one(&length, &[&value]).await.unwrap().get::<_, i32>(0), 5_000_000);
+    }
+    assert_eq!(one(&client, "SELECT 1").await, "1");
+}

@@ -1,0 +1,103 @@
+//! Two clients that share server connections never see each other's state.
+
+use quorumsql_chaos::servers::Postgres;
+
+use crate::support::{Setup, one, told, until};
+
+#[tokio::test]
+async fn state_stays_with_its_client_and_is_gone_when_it_leaves() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let second = plane.client().await;
+    for (make, look, own, other) in [
+        ("SET search_path = mine", "SHOW search_path", "mine", "\"$user\", public"),
+        ("SELECT 1; SET work_mem = '8MB'", "SHOW work_mem", "8MB", "4MB"),
+        ("CREATE TEMP TABLE hidden (i int)", "SELECT coalesce(to_regclass('hidden')::text, '-')", "hidden", "-"),
+        ("SELECT pg_advisory_lock(1)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", "1", "0"),
+        ("LISTEN news", "SELECT count(*) FROM pg_listening_channels()", "1", "0"),
+        ("PREPARE p AS SELECT 1", "SELECT count(*) FROM pg_prepared_statements WHERE from_sql", "1", "0"),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE is_holdable", "1", "0"),
+        ("SELECT set_config('app.tenant', 'x', false)", "SELECT coalesce(current_setting('app.tenant', true), '')", "x", ""),
+    ] {
+        let first = plane.client().await;
+        first.simple_query(make).await.unwrap();
+        for _ in 0..3 {
+            assert_eq!(one(&first, look).await, own, "{make}: its own client");
+            assert_eq!(one(&second, look).await, other, "{make}: another client");
+        }
+        let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
+        assert_eq!(used(), 1, "{make}: the connection is pinned");
+        drop(first);
+        until("the connection is given back", || used() == 0).await;
+        // Both connections are looked at: the statement below needs the first of them, the transaction holds the second.
+        let third = plane.client().await;
+        third.simple_query("BEGIN").await.unwrap();
+        assert_eq!(one(&third, look).await, other, "{make}: after its client has left");
+        assert_eq!(one(&second, look).await, other, "{make}: after its client has left");
+        third.simple_query("ROLLBACK").await.unwrap();
+        assert!(plane.opened() <= 2, "{make}: connections are cleaned, not replaced");
+    }
+}
+
+#[tokio::test]
+async fn discard_all_unpins() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut config = plane.config();
+    config.application_name("keeper");
+    let first = crate::support::connect(&config).await.unwrap();
+    first.simple_query("SET work_mem = '8MB'").await.unwrap();
+    first.simple_query("DISCARD ALL").await.unwrap();
+    let second = plane.client().await;
+    assert_eq!(one(&second, "SHOW work_mem").await, "4MB");
+    assert_eq!(one(&first, "SHOW application_name").await, "keeper");
+}
+
+#[tokio::test]
+async fn a_transaction_that_its_client_leaves_is_rolled_back() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let first = plane.client().await;
+    first.simple_query("CREATE TABLE left_open (i int)").await.unwrap();
+    first.simple_query("BEGIN; INSERT INTO left_open VALUES (1)").await.unwrap();
+    drop(first);
+    let second = plane.client().await;
+    assert_eq!(one(&second, "SELECT count(*) FROM left_open").await, "0");
+    assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
+async fn notifications_reach_an_idle_listener() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let (client, mut connection) = plane.config().connect(tokio_postgres::NoTls).await.unwrap();
+    let (sender, mut notifications) = tokio::sync::mpsc::channel(10);
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notification) = message {
+                let _ = sender.send(notification.payload().to_owned()).await;
+            }
+        }
+    });
+    client.simple_query("LISTEN news").await.unwrap();
+    let other = plane.client().await;
+    other.simple_query("NOTIFY news, 'hello'").await.unwrap();
+    assert_eq!(notifications.recv().await.unwrap(), "hello");
+}
+
+#[tokio::test]
+async fn a_waiter_gets_the_connection_when_a_transaction_ends() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let (first, second) = (plane.client().await, plane.client().await);
+    first.simple_query("BEGIN").await.unwrap();
+    let waiting = one(&second, "SELECT 5");
+    let ending = first.simple_query("COMMIT");
+    let (value, ended) = tokio::join!(waiting, ending);
+    ended.unwrap();
+    assert_eq!(value, "5");
+    first.simple_query("BEGIN").await.unwrap();
+    let (code, text) = told(&second.simple_query("SELECT 6").await.unwrap_err());
+    assert_eq!(code, "08001");
+    assert!(text.starts_with("Max connect timeout reached while reaching hostgroup 10 after"), "{text}");
+}

@@ -1,0 +1,9 @@
+//! PostgreSQL clients through the data plane, in front of a real PostgreSQL 15.
+
+mod extended;
+mod isolation;
+mod login;
+mod loss;
+mod routing;
+mod simple;
+mod support;

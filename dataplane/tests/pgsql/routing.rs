@@ -1,0 +1,73 @@
+//! Rules, guard, limits.
+
+use quorumsql_chaos::servers::Postgres;
+use quorumsql_dataplane::config::Protocol;
+use quorumsql_dataplane::rules::RuleRow;
+
+use crate::support::{READER, Setup, one, told};
+
+fn to_reader() -> RuleRow {
+    RuleRow {
+        rule_id: 1,
+        match_digest: Some("^SELECT".into()),
+        destination_hostgroup: Some(READER),
+        apply: true,
+        caseless: true,
+        ..RuleRow::default()
+    }
+}
+
+#[tokio::test]
+async fn reads_go_to_the_standby_and_what_must_not_goes_to_the_writer() {
+    let server = Postgres::start(&["wal_level=replica"]);
+    let standby = server.standby();
+    let plane = Setup::writer(&server, 5).reader(&standby, 5).rule(to_reader()).start();
+    let mut client = plane.client().await;
+    client.simple_query("CREATE TABLE r (i int); INSERT INTO r VALUES (1)").await.unwrap();
+    // Drivers ask so for the role; here it tells where a statement ran.
+    let place = "SELECT CASE WHEN pg_is_in_recovery() THEN 'reader' ELSE 'writer' END AS place";
+    assert_eq!(one(&client, place).await, "reader");
+    let prepared = client.prepare(place).await.unwrap();
+    assert_eq!(client.query_one(&prepared, &[]).await.unwrap().get::<_, String>(0), "reader");
+    client.simple_query("SELECT 1 FROM r FOR UPDATE").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    assert_eq!(transaction.query_one(place, &[]).await.unwrap().get::<_, String>(0), "writer");
+    assert_eq!(transaction.query_one(&prepared, &[]).await.unwrap().get::<_, String>(0), "writer");
+    transaction.commit().await.unwrap();
+    client.simple_query("SELECT pg_advisory_lock(1)").await.unwrap();
+    assert_eq!(one(&client, place).await, "writer", "a pinned session stays");
+    let rules = plane.plane.stats().rules(Protocol::Pgsql).to_vec();
+    assert!(rules[0].hits >= 4 && rules[0].guarded == 2, "{rules:?}");
+}
+
+#[tokio::test]
+async fn error_and_ok_rules() {
+    let server = Postgres::start(&[]);
+    let forbid = RuleRow {
+        rule_id: 1,
+        match_digest: Some("forbidden".into()),
+        error_msg: Some("not here".into()),
+        apply: true,
+        ..RuleRow::default()
+    };
+    let accept = RuleRow {
+        rule_id: 2,
+        match_digest: Some("^UPDATE harmless".into()),
+        ok_msg: Some("fine".into()),
+        apply: true,
+        caseless: true,
+        ..RuleRow::default()
+    };
+    let plane = Setup::writer(&server, 2).rule(forbid).rule(accept).start();
+    let client = plane.client().await;
+    let refused = || ("42501".to_owned(), "not here".to_owned());
+    assert_eq!(told(&client.simple_query("SELECT * FROM forbidden").await.unwrap_err()), refused());
+    assert_eq!(told(&client.query("SELECT * FROM forbidden", &[]).await.unwrap_err()), refused());
+    client.simple_query("UPDATE harmless SET i = 1").await.unwrap();
+    assert_eq!(client.execute("UPDATE harmless SET i = 1", &[]).await.unwrap(), 0);
+    client.simple_query("BEGIN").await.unwrap();
+    assert_eq!(told(&client.query("SELECT * FROM forbidden", &[]).await.unwrap_err()), refused());
+    assert_eq!(told(&client.simple_query("SELECT 1").await.unwrap_err()).0, "25P02", "the batch failed, and with it the transaction");
+    client.simple_query("ROLLBACK").await.unwrap();
+    assert_eq!(one(&client, "SELECT 1").await, "1");
+}
