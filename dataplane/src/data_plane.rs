@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::{self, Stats, WorkerCells};
 use crate::worker::session::{Ids, ProcessRow, Signal};
-use crate::worker::{self, Acceptor, Handlers, Message, Shared, WorkerSeat};
+use crate::worker::{self, Acceptor, Drain, Handlers, Message, Shared, WorkerSeat};
 
 /// Facts that do not change while the process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +60,7 @@ impl DataPlane {
             config: Arc::new(ArcSwap::new(config)),
             ids: Arc::new(Ids::new(options.slot, first_id)),
             seats,
-            draining: AtomicBool::new(false),
+            drain: Drain::default(),
             ended,
             handlers,
             rows,
@@ -78,7 +77,7 @@ impl DataPlane {
 
     /// Listens on `address` (`ip:port`, port 0 = any free one; or `/path` of a Unix socket) and returns the address in use.
     pub fn listen(&self, protocol: Protocol, address: &str) -> io::Result<String> {
-        if self.plane.shared.draining.load(Ordering::Acquire) {
+        if self.plane.shared.drain.is_on() {
             return Err(io::Error::other("the data plane is draining"));
         }
         let acceptor = Acceptor::start(Arc::clone(&self.plane.shared), protocol, address)?;
@@ -151,8 +150,23 @@ impl DataPlane {
     /// Stops accepting. Idle sessions close, busy ones finish their statement or transaction first; see `drained`.
     /// Blocks until the listeners are closed.
     pub fn begin_drain(&self) {
-        self.plane.shared.draining.store(true, Ordering::Release);
+        self.begin_drain_over(Duration::ZERO);
+    }
+
+    /// As `begin_drain`, with the sessions told evenly over `spread`, so that their clients do not all reconnect at once.
+    pub fn begin_drain_over(&self, spread: Duration) {
+        self.plane.shared.drain.begin(spread);
         self.plane.acceptors.lock().clear();
+    }
+
+    /// Tells every session that is left to close at once: what runs for it on a server is aborted. The last step of a drain;
+    /// wait with `drained` for their ends.
+    pub async fn kill_sessions(&self) {
+        for seat in &self.plane.shared.seats {
+            let tell = Message::Run(Box::new(|ctx| ctx.sessions().signal_all(Signal::Kill)));
+            // A worker that has ended has no sessions.
+            let _ = seat.inbox.send(tell).await;
+        }
     }
 
     /// Waits until no session is left or `deadline` has passed; returns how many are left. Runs on any tokio runtime.

@@ -12,6 +12,8 @@ use crate::telemetry::Telemetry;
 
 /// SIGINT cuts every wait to this.
 const INTERRUPTED_WAIT: Duration = Duration::from_secs(5);
+/// Time that sessions get to abort what runs for them on servers.
+const CUT_WAIT: Duration = Duration::from_secs(2);
 
 /// Turns signals into requests to stop. Installed early, so that a signal during the start is not lost.
 pub(crate) struct Signals {
@@ -66,10 +68,12 @@ pub(crate) async fn drain(limits: &DrainSection, life: &Lifecycle, dataplane: &D
     let announced = tokio::time::sleep(limit(*limits.initial_wait));
     let drained = async {
         announced.await;
-        tokio::task::block_in_place(|| dataplane.begin_drain());
+        tokio::task::block_in_place(|| dataplane.begin_drain_over(limit(*limits.idle_spread)));
         let left = dataplane.drained(limit(*limits.idle_spread) + limit(*limits.transactions)).await;
         if left > 0 {
             tracing::warn!(left, "sessions did not end in time and are cut");
+            dataplane.kill_sessions().await;
+            dataplane.drained(CUT_WAIT).await;
         }
     };
     tokio::select! {

@@ -148,6 +148,17 @@ fn draining_closes_listeners_and_tells_idle_sessions() {
 }
 
 #[test]
+fn sessions_that_do_not_drain_in_time_are_killed() {
+    let (plane, address) = start(2);
+    let mut clients: Vec<TcpStream> = (0..4).map(|_| TcpStream::connect(&address).unwrap()).collect();
+    clients.iter_mut().for_each(|client| drop(ask(client, "x")));
+    plane.begin_drain_over(Duration::from_secs(3600));
+    wait(plane.kill_sessions());
+    assert_eq!(wait(plane.drained(Duration::from_secs(60))), 0);
+    plane.shutdown();
+}
+
+#[test]
 fn a_panic_ends_one_session_and_is_counted() {
     let (plane, address) = start(1);
     let (mut bad, mut good) = (TcpStream::connect(&address).unwrap(), TcpStream::connect(&address).unwrap());

@@ -78,7 +78,7 @@ impl<D: Dialect> PooledConnection<D> {
         let cells = entry.row.cells(pool.worker);
         cells.used.add(1);
         cells.max_used.raise_to(cells.used.get());
-        session.set_holding(entry.row.id);
+        session.hold(entry.row.id);
         Self { entry: Some(entry), pool, session }
     }
 
@@ -128,7 +128,7 @@ impl<D: Dialect> PooledConnection<D> {
     fn take(&mut self) -> Option<Box<Entry<D>>> {
         let entry = self.entry.take()?;
         entry.row.cells(self.pool.worker).used.sub(1);
-        self.session.set_holding(0);
+        self.session.let_go(entry.row.id);
         Some(entry)
     }
 

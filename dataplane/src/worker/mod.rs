@@ -38,6 +38,7 @@
 mod acceptor;
 pub mod chunk;
 pub mod connect;
+mod drain;
 pub mod link;
 mod runtime;
 pub mod session;
@@ -57,6 +58,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Cache};
 
 pub(crate) use acceptor::Acceptor;
+pub(crate) use drain::Drain;
 pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 
 use crate::config::{Protocol, RuntimeConfig, ServerAddress};
@@ -93,7 +95,8 @@ pub struct WorkerContext {
     snapshot: RefCell<Rc<Snapshot>>,
     extensions: RefCell<HashMap<TypeId, Rc<dyn Any>>>,
     random: Cell<u64>,
-    drain_told: Cell<bool>,
+    /// Tick at which this worker learned that the node drains.
+    draining_since: Cell<Option<u64>>,
     sweeps: RefCell<Vec<Rc<dyn Sweep>>>,
     /// Configurations that this worker has seen; the log index does not tell them apart, because observations of servers make
     /// new ones of the same index.
@@ -118,7 +121,7 @@ impl WorkerContext {
             extensions: RefCell::default(),
             // A seed of zero would make the generator stand still.
             random: Cell::new(random_u64() | 1),
-            drain_told: Cell::new(false),
+            draining_since: Cell::new(None),
             sweeps: RefCell::default(),
             generation: Cell::new(1),
             swept: Cell::new((0, 0)),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::WorkerContext;
 use super::acceptor::Accepted;
+use super::drain::Drain;
 use super::link::Link;
 use super::session::{Ids, SessionGuard, Signal};
 use super::ticker::TICK;
@@ -46,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) config: Arc<ArcSwap<RuntimeConfig>>,
     pub(crate) ids: Arc<Ids>,
     pub(crate) seats: Vec<Arc<WorkerSeat>>,
-    pub(crate) draining: AtomicBool,
+    pub(crate) drain: Drain,
     /// Told whenever a session ends.
     pub(crate) ended: Arc<Notify>,
     pub(crate) handlers: Handlers,
@@ -172,7 +173,7 @@ fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, socket: Accepted) {
 /// Starts a session on `link`, which has been counted in the seat's sessions.
 pub(crate) fn serve(ctx: &Rc<WorkerContext>, protocol: Protocol, link: Link) {
     let session = ctx.open_session(protocol, &link);
-    if ctx.shared.draining.load(Ordering::Relaxed) {
+    if ctx.shared.drain.is_on() {
         session.signal(Signal::Drain);
     }
     ctx.shared.serve(protocol)(link, session, Rc::clone(ctx));
@@ -195,8 +196,10 @@ impl WorkerContext {
         } else {
             sweeps.iter().for_each(|sweep| sweep.serve_waiters());
         }
-        if self.shared.draining.load(Ordering::Relaxed) && !self.drain_told.replace(true) {
-            self.sessions.signal_all(Signal::Drain);
+        if self.shared.drain.is_on() {
+            let since = self.draining_since.get().unwrap_or(tick);
+            self.draining_since.set(Some(since));
+            self.sessions.drain_share(self.shared.drain.spread().saturating_sub(tick - since));
         }
     }
 }

@@ -124,8 +124,9 @@ pub struct SessionEntry {
     signals: Cell<u8>,
     waker: RefCell<Option<Waker>>,
     since: Cell<u64>,
-    /// Id of the row whose connection it holds; 0 = none.
-    holding: Cell<u64>,
+    /// Ids of the rows whose connections it holds, the newest first; 0 = none. A session holds two at most: one that is put
+    /// aside for a statement that goes elsewhere.
+    holding: Cell<[u64; 2]>,
     /// The session's deadline: login, statement or idle, whatever it waits for.
     pub timer: Timer,
     /// What the process list shows.
@@ -154,7 +155,7 @@ impl Sessions {
             signals: Cell::new(0),
             waker: RefCell::new(None),
             since: Cell::new(self.ticker.now()),
-            holding: Cell::new(0),
+            holding: Cell::new([0; 2]),
             timer: self.ticker.timer(),
             facts: RefCell::default(),
         });
@@ -182,9 +183,18 @@ impl Sessions {
         }
     }
 
+    /// Tells the share of the sessions that is due to drain, if all are to be told within `ticks` from now.
+    pub(crate) fn drain_share(&self, ticks: u64) {
+        let untold: Vec<_> = self.entries.borrow().values().filter(|entry| !entry.is_draining()).cloned().collect();
+        let share = untold.len().div_ceil(usize::try_from(ticks).unwrap_or(usize::MAX).max(1));
+        for entry in untold.into_iter().take(share) {
+            entry.signal(Signal::Drain);
+        }
+    }
+
     /// Tells the sessions that hold a connection of one of these rows that it is to be cut.
     pub(crate) fn cut(&self, rows: &[u64]) {
-        let entries: Vec<_> = self.entries.borrow().values().filter(|entry| rows.contains(&entry.holding.get())).cloned().collect();
+        let entries: Vec<_> = self.entries.borrow().values().filter(|entry| entry.holds_any(rows)).cloned().collect();
         for entry in entries {
             entry.signal(Signal::ServerGone);
         }
@@ -197,7 +207,7 @@ impl Sessions {
             protocol: entry.protocol,
             client: entry.client.clone(),
             time_ms: (self.ticker.now() - entry.since.get()) * 100,
-            server: rows.address(entry.holding.get()),
+            server: rows.address(entry.holding.get()[0]),
             facts: entry.facts.borrow().clone(),
         };
         self.entries.borrow().values().map(row).collect()
@@ -222,7 +232,7 @@ impl SessionEntry {
 
     /// The most urgent signal that is set, without waiting. `KillQuery` and `ServerGone` are cleared by this.
     pub fn take_signal(&self) -> Option<Signal> {
-        if self.holding.get() == 0 {
+        if self.holding.get() == [0; 2] {
             // The connection that was to be cut has been given up already.
             self.clear(Signal::ServerGone);
         }
@@ -265,8 +275,17 @@ impl SessionEntry {
         self.since.set(now);
     }
 
-    pub(crate) fn set_holding(&self, row: u64) {
-        self.holding.set(row);
+    pub(crate) fn hold(&self, row: u64) {
+        self.holding.set([row, self.holding.get()[0]]);
+    }
+
+    pub(crate) fn let_go(&self, row: u64) {
+        let [newest, older] = self.holding.get();
+        self.holding.set(if newest == row { [older, 0] } else { [newest, 0] });
+    }
+
+    fn holds_any(&self, rows: &[u64]) -> bool {
+        self.holding.get().iter().any(|held| rows.contains(held))
     }
 
     fn register(&self, cx: &Context<'_>) {
@@ -419,7 +438,7 @@ mod tests {
             assert_eq!(wake(&session, false), None, "{ignored:?}");
             assert_eq!(entry.take_signal(), None);
         }
-        entry.set_holding(1);
+        entry.hold(1);
         entry.signal(Signal::ServerGone);
         assert_eq!(wake(&session, false), Some(Signal::ServerGone));
         entry.signal(Signal::Drain);
@@ -428,6 +447,36 @@ mod tests {
         entry.signal(Signal::Kill);
         assert_eq!(wake(&session, true), Some(Signal::Kill));
         assert_eq!(wake(&session, false), Some(Signal::Kill), "stays");
+    }
+
+    #[test]
+    fn a_drain_is_told_evenly_over_its_time() {
+        let workers = Workers::new(1, config(1, &[]));
+        let ctx = &workers.contexts[0];
+        let clients: Vec<_> = (0..10).map(|_| client(ctx, Protocol::Mysql)).collect();
+        let told = || clients.iter().filter(|(_, _, session)| session.is_draining()).count();
+        ctx.shared().drain.begin(Duration::from_millis(400));
+        let counts: Vec<usize> = (0..5)
+            .map(|_| {
+                workers.advance(1);
+                told()
+            })
+            .collect();
+        assert_eq!(counts, [3, 6, 8, 10, 10]);
+    }
+
+    #[test]
+    fn two_held_connections_are_both_known() {
+        let workers = Workers::new(1, config(1, &[]));
+        let (_far, _front, session) = client(&workers.contexts[0], Protocol::Mysql);
+        session.hold(7);
+        session.hold(8);
+        assert!(session.holds_any(&[7]) && session.holds_any(&[8]));
+        session.let_go(8);
+        assert!(session.holds_any(&[7]) && !session.holds_any(&[8]));
+        session.hold(9);
+        session.let_go(7);
+        assert!(!session.holds_any(&[7]) && session.holds_any(&[9]));
     }
 
     #[test]

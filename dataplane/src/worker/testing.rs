@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
@@ -13,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::link::Link;
 use super::session::{Ids, SessionGuard};
-use super::{Handlers, Message, Shared, WorkerContext, WorkerSeat};
+use super::{Drain, Handlers, Message, Shared, WorkerContext, WorkerSeat};
 use crate::config::{Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, TlsMode};
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
@@ -64,7 +63,7 @@ impl Workers {
             config: Arc::new(ArcSwap::new(config)),
             ids: Arc::new(Ids::new(1, 0)),
             seats,
-            draining: AtomicBool::new(false),
+            drain: Drain::default(),
             ended,
             handlers: Handlers { mysql: |_, _, _| {}, pgsql: |_, _, _| {} },
             rows,
