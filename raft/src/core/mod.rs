@@ -197,7 +197,8 @@ impl Core {
 
 /// A connection that cannot change `state.db`; its TEMP tables can be written.
 pub(crate) fn open_reader(layout: &Layout) -> rusqlite::Result<rusqlite::Connection> {
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX | rusqlite::OpenFlags::SQLITE_OPEN_URI;
+    let flags =
+        rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY | rusqlite::OpenFlags::SQLITE_OPEN_NO_MUTEX | rusqlite::OpenFlags::SQLITE_OPEN_URI;
     let connection = rusqlite::Connection::open_with_flags(layout.state(), flags)?;
     connection.busy_timeout(Duration::from_secs(1))?;
     Ok(connection)
@@ -215,17 +216,29 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
     layout.create().map_err(|e| storage(&e))?;
     let (layout, kind) = (layout.clone(), options.log_store);
     let owner = format!("cluster {} node {} incarnation {}", identity.cluster_id, identity.node_id, identity.incarnation);
+    let cluster_id = identity.cluster_id.clone();
     let open = move || {
         let log = LogStore::open(&layout.root().join("raft"), kind, &owner)?;
         let state = StateMachine::open(&layout.state()).map_err(|e| StartError::Storage(e.to_string()))?;
         let snapshots = Snapshots::open(&layout.snapshots()).map_err(|e| StartError::Storage(e.to_string()))?;
+        check_cluster(&layout, &cluster_id)?;
         Ok((log, Arc::new(state), Arc::new(snapshots)))
     };
     tokio::task::spawn_blocking(open).await.map_err(|e| storage(&e))?
 }
 
+/// The rows must be those of the cluster of the `identity` file; a node that has applied nothing yet has none.
+fn check_cluster(layout: &Layout, expected: &str) -> Result<(), StartError> {
+    let read = |connection: rusqlite::Connection| connection.query_row("SELECT cluster_id FROM raft_meta", [], |row| row.get(0));
+    let found: String = open_reader(layout).and_then(read).map_err(|e| StartError::Storage(format!("state.db: {e}")))?;
+    if found.is_empty() || found == expected {
+        return Ok(());
+    }
+    Err(StartError::Identity(format!("state.db belongs to cluster {found}, the identity file says {expected}")))
+}
+
 /// R4: openraft purges its log up to what is applied, which is allowed only up to a snapshot.
-async fn snapshot_if_ahead(machine: &Machine, log: &LogStore) -> Result<(), StartError> {
+pub(crate) async fn snapshot_if_ahead(machine: &Machine, log: &LogStore) -> Result<(), StartError> {
     let storage = |e: io::Error| StartError::Storage(e.to_string());
     let (applied, _) = machine.applied().map_err(storage)?;
     if applied > log.last() && machine.snapshots().current().is_none_or(|current| current.meta.last_log_id < applied) {

@@ -85,24 +85,7 @@ impl LogStore {
         state.purged = read_meta::<pb::LogId>(backend.as_mut(), MetaKey::Purged)?.map(|id| convert::log_id_from(&id));
         state.committed = read_meta::<pb::LogId>(backend.as_mut(), MetaKey::Committed)?.map(|id| convert::log_id_from(&id));
         state.last = state.purged;
-        let first = state.purged.map_or(0, |id| id.index + 1);
-        let scanned = backend.scan(first).map_err(storage)?;
-        let mut expected = if state.purged.is_none() { scanned.first().map_or(0, |row| row.index) } else { first };
-        let found = scanned.len();
-        for (position, row) in scanned.into_iter().enumerate() {
-            let decoded = row.bytes.and_then(|bytes| decode_entry(&bytes, row.index).map(|entry| (entry, bytes.len())));
-            match decoded {
-                Ok((entry, bytes)) if row.index == expected => state.push(entry, bytes),
-                // It was never acknowledged: its write was under way when the node died.
-                Err(reason) if position + 1 == found && row.index == expected => {
-                    tracing::warn!(index = row.index, reason, "raft log: the last entry is incomplete and removed");
-                    backend.truncate_after(row.index.checked_sub(1)).and_then(|()| backend.sync()).map_err(storage)?;
-                }
-                Ok(_) => return Err(StartError::LogDamaged { index: expected, reason: "missing".into() }),
-                Err(reason) => return Err(StartError::LogDamaged { index: row.index, reason }),
-            }
-            expected += 1;
-        }
+        load_entries(backend.as_mut(), &mut state)?;
         let flushed_below = state.last.map_or(0, |id| id.index + 1);
         state.evict(flushed_below);
         let older = backend.reader();
@@ -284,6 +267,29 @@ fn bounds(range: &impl RangeBounds<u64>) -> Range<u64> {
 fn read_meta<M: Message + Default>(backend: &mut dyn Backend, key: MetaKey) -> Result<Option<M>, StartError> {
     let Some(bytes) = backend.meta(key).map_err(storage)? else { return Ok(None) };
     M::decode(&bytes[..]).map(Some).map_err(|e| StartError::Storage(format!("raft log, {}: {e}", key.name())))
+}
+
+/// Reads every entry after the purged mark. Only the last one may be damaged: its write was under way when the node died, so it
+/// was never acknowledged, and it is removed (S8).
+fn load_entries(backend: &mut dyn Backend, state: &mut State) -> Result<(), StartError> {
+    let scanned = backend.scan(state.first()).map_err(storage)?;
+    // A log that was never purged begins where its first entry was put.
+    let begin = if state.purged.is_none() { scanned.first().map_or(0, |row| row.index) } else { state.first() };
+    let last = scanned.last().map(|row| row.index);
+    for (row, expected) in scanned.into_iter().zip(begin..) {
+        if row.index != expected {
+            return Err(StartError::LogDamaged { index: expected, reason: "missing".into() });
+        }
+        match row.bytes.and_then(|bytes| decode_entry(&bytes, row.index).map(|entry| (entry, bytes.len()))) {
+            Ok((entry, bytes)) => state.push(entry, bytes),
+            Err(reason) if last == Some(row.index) => {
+                tracing::warn!(index = row.index, reason, "raft log: the last entry is incomplete and removed");
+                backend.truncate_after(row.index.checked_sub(1)).and_then(|()| backend.sync()).map_err(storage)?;
+            }
+            Err(reason) => return Err(StartError::LogDamaged { index: row.index, reason }),
+        }
+    }
+    Ok(())
 }
 
 /// A log belongs to one node of one cluster for ever.

@@ -224,3 +224,76 @@ fn flushed_below(before: u64, batch: &[Command]) -> u64 {
         Command::Meta { .. } | Command::Committed { .. } | Command::Close { .. } => below,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{ops::Range, sync::atomic::AtomicBool};
+
+    use super::{
+        super::backend::{BackendReader, Scanned},
+        *,
+    };
+
+    /// Fails its durable points once it is told to.
+    #[derive(Clone, Default)]
+    struct Failing {
+        broken: Arc<AtomicBool>,
+    }
+
+    impl Backend for Failing {
+        fn append(&mut self, _: &[(u64, Bytes)]) -> io::Result<()> {
+            Ok(())
+        }
+        fn truncate_after(&mut self, _: Option<u64>) -> io::Result<()> {
+            Ok(())
+        }
+        fn purge(&mut self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+        fn put_meta(&mut self, _: MetaKey, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            if self.broken.load(Ordering::SeqCst) { Err(io::Error::other("no space")) } else { Ok(()) }
+        }
+        fn meta(&mut self, _: MetaKey) -> io::Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+        fn scan(&mut self, _: u64) -> io::Result<Vec<Scanned>> {
+            Ok(Vec::new())
+        }
+        fn reader(&self) -> Arc<dyn BackendReader> {
+            Arc::new(self.clone())
+        }
+    }
+
+    impl BackendReader for Failing {
+        fn read(&self, _: Range<u64>) -> io::Result<Vec<(u64, Vec<u8>)>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_is_final_even_if_the_disk_recovers() {
+        let disk = Failing::default();
+        let writer = Writer::start(Box::new(disk.clone()), 5).unwrap();
+        let vote = |done| Command::Meta { key: MetaKey::Vote, value: vec![1], done };
+        writer.call(vote).await.unwrap();
+        disk.broken.store(true, Ordering::SeqCst);
+        assert!(writer.call(vote).await.is_err());
+        disk.broken.store(false, Ordering::SeqCst);
+        assert!(writer.call(vote).await.is_err());
+        let progress = writer.progress().borrow().clone();
+        assert_eq!(progress, Progress { flushed_below: 5, failed: Some("no space".into()) });
+    }
+
+    #[test]
+    fn the_durable_end_follows_appends_truncations_and_purges() {
+        let done = || oneshot::channel().0;
+        let append = |last| Command::Append { entries: Vec::new(), last, callback: IOFlushed::noop() };
+        assert_eq!(flushed_below(0, &[append(9)]), 10);
+        assert_eq!(flushed_below(10, &[Command::Truncate { after: Some(3), done: done() }, append(4)]), 5);
+        assert_eq!(flushed_below(10, &[Command::Truncate { after: None, done: done() }]), 0);
+        assert_eq!(flushed_below(10, &[Command::Purge { mark: Vec::new(), index: 99, done: done() }]), 100);
+    }
+}

@@ -30,6 +30,9 @@ use crate::{
     type_config::{Member, Snapshot, SnapshotData, TypeConfig, Vote},
 };
 
+/// A message with entries is answered after the peer's durable point.
+const ENTRIES_TIMEOUT: Duration = Duration::from_secs(2);
+
 type Rpc = RPCError<TypeConfig>;
 /// A channel that says who calls whom in which cluster.
 pub(crate) type PeerChannel = InterceptedService<Channel, Caller>;
@@ -177,6 +180,8 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Rpc> {
         let mut client = self.client()?;
+        // openraft grants a heartbeat interval, which a slow disk exceeds with many entries; it does not enforce it here.
+        let option = if rpc.entries.is_empty() { option } else { RPCOption::new(option.hard_ttl().max(ENTRIES_TIMEOUT)) };
         let response = self.call(RPCTypes::AppendEntries, &option, client.append(convert::append_request_to(&rpc))).await?;
         convert::append_response_from(response).map_err(malformed)
     }
