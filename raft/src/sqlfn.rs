@@ -8,34 +8,38 @@ use sha2::Digest;
 
 use crate::sha256_crypt;
 
+/// Length of a salt in `caching_sha2_password`.
+const SALT_BYTES: usize = 20;
+const WRONG_NUMBER: &str = "Invalid number of arguments";
+const WRONG_TYPE: &str = "Invalid argument type";
+
 /// Adds `from_unixtime`, `mysql_native_password` and `caching_sha2_password` to a connection.
 ///
 /// # Errors
 /// Of SQLite.
 pub fn register(connection: &Connection) -> Result<()> {
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DIRECTONLY;
-    connection.create_scalar_function("from_unixtime", 1, flags, |context| from_unixtime(context))?;
+    connection.create_scalar_function("from_unixtime", -1, flags, |context| Ok(from_unixtime(context)))?;
     connection.create_scalar_function("mysql_native_password", -1, flags, |context| Ok(native_password(context)))?;
     connection.create_scalar_function("caching_sha2_password", -1, flags, |context| Ok(caching_sha2_password(context)))?;
     Ok(())
 }
 
-/// Seconds since 1970 as `YYYY-MM-DD HH:MM:SS` in UTC.
-fn from_unixtime(context: &Context<'_>) -> Result<Option<String>> {
-    let seconds = match context.get_raw(0) {
-        ValueRef::Integer(value) => value,
-        ValueRef::Real(value) => value.floor() as i64,
-        ValueRef::Text(text) => match std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()) {
-            Some(value) => value,
-            None => return Ok(None),
-        },
-        _ => return Ok(None),
+/// Seconds since 1970 as `YYYY-MM-DD HH:MM:SS` in UTC. Wrong use gives a text, not an error, as in the reference.
+fn from_unixtime(context: &Context<'_>) -> String {
+    if context.len() != 1 {
+        return WRONG_NUMBER.into();
+    }
+    let seconds: Option<i64> = match context.get_raw(0) {
+        ValueRef::Integer(value) => Some(value),
+        ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()),
+        _ => None,
     };
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let Some((year, month, day)) = civil(days) else {
-        return Ok(None);
+    let Some((seconds, (year, month, day))) = seconds.and_then(|seconds| Some((seconds, civil(seconds.div_euclid(86_400))?))) else {
+        return WRONG_TYPE.into();
     };
-    Ok(Some(format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)))
+    let second = seconds.rem_euclid(86_400);
+    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
 /// Date of a day number since 1970-01-01 in the proleptic Gregorian calendar: eras of 400 years, years from 1 March.
@@ -49,20 +53,21 @@ fn civil(days: i64) -> Option<(i64, i64, i64)> {
     Some((year_of_era + era * 400 + i64::from(month <= 2), month, day_of_year - (153 * shifted_month + 2) / 5 + 1))
 }
 
+/// A text or blob argument.
 fn text<'a>(context: &'a Context<'_>, position: usize) -> Option<&'a [u8]> {
     match context.get_raw(position) {
-        ValueRef::Text(text) => Some(text),
+        ValueRef::Text(text) | ValueRef::Blob(text) => Some(text),
         _ => None,
     }
 }
 
-/// `*` and the double SHA-1 in upper-case hexadecimal. Wrong use gives a text, not an error, as in the reference.
+/// `*` and the double SHA-1 in upper-case hexadecimal.
 fn native_password(context: &Context<'_>) -> String {
     if context.len() != 1 {
-        return "Invalid number of arguments".into();
+        return WRONG_NUMBER.into();
     }
     let Some(password) = text(context, 0) else {
-        return "Invalid argument type".into();
+        return WRONG_TYPE.into();
     };
     let hash: String = Sha1::digest(Sha1::digest(password)).iter().map(|byte| format!("{byte:02X}")).collect();
     format!("*{hash}")
@@ -71,29 +76,32 @@ fn native_password(context: &Context<'_>) -> String {
 /// `$A$005$`, 20 bytes of salt, and the SHA-256 crypt hash of 5000 rounds.
 fn caching_sha2_password(context: &Context<'_>) -> String {
     if !matches!(context.len(), 1 | 2) {
-        return "Invalid number of arguments".into();
+        return WRONG_NUMBER.into();
     }
     let Some(password) = text(context, 0) else {
-        return "Invalid argument type".into();
+        return WRONG_TYPE.into();
     };
     let salt = if context.len() == 2 {
         let Some(salt) = text(context, 1) else {
-            return "Invalid argument type".into();
+            return WRONG_TYPE.into();
         };
         salt.to_vec()
     } else {
         random_salt()
     };
-    match String::from_utf8(salt) {
-        Ok(salt) if salt.len() == 20 => format!("$A$005${salt}{}", sha256_crypt::hash(password, salt.as_bytes(), 5000)),
-        _ => "Invalid argument size".into(),
+    if salt.len() > SALT_BYTES {
+        return "Invalid argument size".into();
     }
+    // A shorter salt is filled up with zero bytes, as in the reference.
+    let salt = [&salt[..], &[0; SALT_BYTES][salt.len()..]].concat();
+    let hash = sha256_crypt::hash(password, &salt, 5000);
+    String::from_utf8(salt).map_or_else(|_| WRONG_TYPE.into(), |salt| format!("$A$005${salt}{hash}"))
 }
 
 /// 20 printable characters; `$` would end the salt in the stored form.
 fn random_salt() -> Vec<u8> {
     const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let mut salt = vec![0; 20];
+    let mut salt = vec![0; SALT_BYTES];
     if getrandom::fill(&mut salt).is_err() {
         return Vec::new();
     }
@@ -117,10 +125,14 @@ mod tests {
             ("mysql_native_password('password')", "*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19"),
             ("MYSQL_NATIVE_PASSWORD(1)", "Invalid argument type"),
             ("mysql_native_password()", "Invalid number of arguments"),
-            ("caching_sha2_password('x', 'short')", "Invalid argument size"),
+            ("caching_sha2_password('x', 'aaaaaaaaaaaaaaaaaaaaa')", "Invalid argument size"),
+            ("substr(caching_sha2_password('x', 'aaaaaaaaaaaaaaaaaaaa'), 1, 27)", "$A$005$aaaaaaaaaaaaaaaaaaaa"),
+            ("instr(hex(CAST(caching_sha2_password('x', 'b') AS BLOB)), '24412430303524620000')", "1"),
+            ("from_unixtime('x')", "Invalid argument type"),
+            ("from_unixtime(9223372036854775807) > ''", "1"),
         ];
         for (call, expected) in cases {
-            let found: String = connection.query_row(&format!("SELECT {call}"), [], |row| row.get(0)).expect(call);
+            let found: String = connection.query_row(&format!("SELECT CAST({call} AS TEXT)"), [], |row| row.get(0)).expect(call);
             assert_eq!(found, expected, "{call}");
         }
         let made: String = connection.query_row("SELECT caching_sha2_password('secret')", [], |row| row.get(0)).expect("runs");

@@ -62,6 +62,7 @@ impl Speculation {
         connection.pragma_update(None, "recursive_triggers", true)?;
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
+        connection.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_VALUE_BYTES)?;
         crate::sqlfn::register(&connection)?;
         connection.execute_batch(&capture_ddl())?;
         let guard = Arc::new(Mutex::new(Guard::default()));

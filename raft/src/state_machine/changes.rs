@@ -79,6 +79,18 @@ impl Context<'_> {
         {
             self.expect_row(table, layer, new_key, None)?;
         }
+        self.write_row(table, layer, old, new)
+    }
+
+    /// As [`Self::change_row`], where the caller has just read `old`, and `new` has the same key.
+    pub(crate) fn write_row(
+        &mut self,
+        table: &'static TableDescription,
+        layer: Layer,
+        old: Option<row::Row>,
+        new: Option<row::Row>,
+    ) -> Result<(), StorageError> {
+        let old_key = old.as_ref().map(|row| row::key_of(table, row));
         let written = match (&old_key, &new) {
             (None, Some(new)) => row::insert(self.connection, table, layer, new)?,
             (Some(key), Some(new)) => row::update(self.connection, table, layer, key, new)?,
@@ -86,6 +98,7 @@ impl Context<'_> {
             (None, None) => 1,
         };
         if written != 1 {
+            let key = old_key.unwrap_or_else(|| new.map(|row| row::key_of(table, &row)).unwrap_or_default());
             return Err(self.diverged(format!("{written} rows of {} have the key {}", table.physical(layer), row::key_text(&key))));
         }
         self.account(table, layer, old, new)

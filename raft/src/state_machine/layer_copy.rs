@@ -197,16 +197,16 @@ fn write(
     for (_, source, target) in differing {
         match (source, target) {
             (Some(source), Some(target)) if same_unique_keys(table, source, target) => {
-                context.change_row(table, to, Some(target.clone()), Some(source.clone()))?;
+                context.write_row(table, to, Some(target.clone()), Some(source.clone()))?;
             }
-            (_, Some(_)) => context.change_row(table, to, target.clone(), None)?,
+            (_, Some(_)) => context.write_row(table, to, target.clone(), None)?,
             (_, None) => {}
         }
     }
     for (candidate, source, target) in differing {
         match (source, target) {
             (Some(source), Some(target)) if same_unique_keys(table, source, target) => {}
-            (Some(_), _) => context.change_row(table, to, None, source.clone())?,
+            (Some(_), _) => context.write_row(table, to, None, source.clone())?,
             (None, _) => {}
         }
         clean(context, pair, table, candidate)?;

@@ -221,3 +221,24 @@ async fn a_load_in_the_same_batch_as_its_statement_sees_it() {
     assert!(matches!(publish, ProposerAnswer::Outcome(Outcome::Committed(_))), "{publish:?}");
     assert_eq!(lab.rows("SELECT hostname FROM base_runtime_mysql_servers"), ["a"]);
 }
+
+#[tokio::test]
+async fn several_modules_are_loaded_as_one_revision_or_not_at_all() {
+    let lab = with_servers().await;
+    lab.ok("INSERT INTO pgsql_users (username, password) VALUES ('app', 'x')").await;
+    let both = || LayerCopy { modules: vec!["MYSQL SERVERS".into(), "PGSQL USERS".into()], seen: vec![None, None], ..load("") };
+    let loaded = lab.copy(both()).await;
+    assert_eq!(
+        (loaded.revision, loaded.info.as_str()),
+        (Some(2), "revision 2, 2 rows changed in mysql_servers, 1 row changed in pgsql_users")
+    );
+    assert_eq!(lab.rows("SELECT module FROM module_state WHERE runtime_revision = 2 ORDER BY 1"), ["MYSQL SERVERS", "PGSQL USERS"]);
+
+    lab.ok("UPDATE mysql_servers SET weight = 4").await;
+    lab.ok("DELETE FROM pgsql_users").await;
+    assert!(lab.refused(Op::LayerCopy(both())).await.message.ends_with("would remove all 1 rows of pgsql_users; add FORCE to confirm"));
+    assert_eq!(lab.rows("SELECT DISTINCT weight FROM base_runtime_mysql_servers"), ["1"]);
+    let wrong = lab.refused(Op::LayerCopy(LayerCopy { if_revision: Some(1), ..both() })).await;
+    assert_eq!(wrong.message, "revision conflict: configuration is at 2, expected 1, changed by admin@10.0.0.7 on node 2");
+    assert_eq!(lab.copy(LayerCopy { force: true, if_revision: Some(2), ..both() }).await.revision, Some(3));
+}
