@@ -77,7 +77,9 @@ fn edit(tokens: &[Token<'_>], at: usize, edits: &mut Edits<'_>, variable: &dyn F
     match token.kind {
         Kind::SystemVariable => {
             if let Some(value) = variable(token.text) {
-                edits.replace(token.start, token.end(), &value);
+                // The column is called as it was written, not as it was replaced.
+                let name = if is_select_item(tokens, at) { format!(" AS \"{}\"", token.text) } else { String::new() };
+                edits.replace(token.start, token.end(), &(value + &name));
             }
             1
         }
@@ -113,6 +115,14 @@ fn edit(tokens: &[Token<'_>], at: usize, edits: &mut Edits<'_>, variable: &dyn F
         }
         _ => 1,
     }
+}
+
+/// Whether the token at `at` is the whole of an item of a SELECT's list, without an alias.
+fn is_select_item(tokens: &[Token<'_>], at: usize) -> bool {
+    let starts = at > 0 && (tokens[at - 1].is("SELECT") || tokens[at - 1].is_sign(','));
+    let ends = tokens.get(at + 1).is_none_or(|next| next.is_sign(',') || next.is_sign(';') || next.is("FROM") || next.is("LIMIT"));
+    let depth = |sign: char| tokens[..at].iter().filter(|token| token.is_sign(sign)).count();
+    starts && ends && tokens[0].is("SELECT") && depth('(') == depth(')')
 }
 
 /// `INT AUTO_INCREMENT PRIMARY KEY`, `SERIAL PRIMARY KEY` → SQLite's form; without PRIMARY KEY beside it just an integer.
@@ -173,7 +183,8 @@ mod tests {
         let variable = |name: &str| (name == "@@server_id").then(|| "7".to_owned());
         for (sql, expected) in [
             ("SELECT 1", "SELECT 1"),
-            ("SELECT @@server_id, @@other", "SELECT 7, @@other"),
+            ("SELECT @@server_id, @@other", "SELECT 7 AS \"@@server_id\", @@other"),
+            ("SELECT @@server_id AS x, max(1, @@server_id), @@server_id+1", "SELECT 7 AS x, max(1, 7), 7+1"),
             ("SELECT * FROM t FOR UPDATE", "SELECT * FROM t "),
             ("SELECT * FROM t WHERE a = 1 FOR NO KEY UPDATE OF t, u SKIP LOCKED", "SELECT * FROM t WHERE a = 1 "),
             ("SELECT 'FOR UPDATE' FROM t LOCK IN SHARE MODE", "SELECT 'FOR UPDATE' FROM t "),
