@@ -28,6 +28,7 @@ impl ClusterAdminService {
 
 #[tonic::async_trait]
 impl ClusterAdmin for ClusterAdminService {
+    #[tracing::instrument(name = "grpc.status", skip_all)]
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         let status = self.consensus.status();
         let consensus = self.consensus.clone();
@@ -43,6 +44,7 @@ impl ClusterAdmin for ClusterAdminService {
         Ok(Response::new(response))
     }
 
+    #[tracing::instrument(name = "grpc.create_join_token", skip_all)]
     async fn create_join_token(&self, request: Request<CreateJoinTokenRequest>) -> Result<Response<CreateJoinTokenResponse>, Status> {
         let actor = self.credentials.check(&request)?;
         let client_addr = request.remote_addr().map(|address| address.to_string()).unwrap_or_default();

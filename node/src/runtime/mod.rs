@@ -136,6 +136,7 @@ impl Runtime {
         effective.unprobed.clone()
     }
 
+    #[tracing::instrument(name = "runtime.rebuild", skip_all)]
     fn rebuild(&self, observed: &Observed) -> Result<RuntimeConfig, String> {
         let mut builder = self.builder.lock();
         // Opened anew: an installed snapshot replaces the file.
