@@ -21,7 +21,7 @@ const TABLES: [(&str, &str); 24] = [
     ),
     (
         "pg_attribute",
-        "attrelid INT, attname TEXT, atttypid INT, attnum INT, attlen INT, atttypmod INT, attnotnull INT, atthasdef INT, attidentity TEXT, attgenerated TEXT, \
+        "attrelid INT, attname TEXT, atttypid INT, attnum INT, attlen INT, atttypmod INT, attnotnull TEXT, atthasdef INT, attidentity TEXT, attgenerated TEXT, \
          attisdropped INT, attcollation INT, attcompression TEXT, attstattarget INT, attstorage TEXT, attfdwoptions TEXT, attacl TEXT, attislocal INT, attinhcount INT",
     ),
     (
@@ -107,7 +107,7 @@ fn class(connection: &Connection, oid: usize, name: &str) -> Result<(), EngineEr
                 i64::try_from(oid).unwrap_or(i64::MAX),
                 column.name,
                 i64::try_from(at + 1).unwrap_or(i64::MAX),
-                column.clause.contains("NOT NULL")
+                if column.clause.contains("NOT NULL") { "t" } else { "f" }
             ],
         )?;
     }

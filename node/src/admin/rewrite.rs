@@ -116,6 +116,10 @@ impl<'a> Rewriter<'a> {
         if word(0, "pg_catalog") && sign(1, '.') && is_call {
             return self.replace(2, "");
         }
+        // ARRAY(SELECT …) and = ANY (…): there is at most one element in what is asked here.
+        if (word(0, "array") || word(0, "any")) && sign(1, '(') {
+            return self.replace(1, "");
+        }
         if sign(0, '!') && sign(1, '~') {
             return self.replace(2, " NOT REGEXP ");
         }
