@@ -34,7 +34,7 @@ const TABLES: [(&str, &str); 24] = [
     ),
     (
         "pg_roles",
-        "oid INT, rolname TEXT, rolsuper INT, rolinherit INT, rolcreaterole INT, rolcreatedb INT, rolcanlogin INT, rolconnlimit INT, rolvaliduntil TEXT, rolreplication INT, rolbypassrls INT",
+        "oid INT, rolname TEXT, rolsuper TEXT, rolinherit TEXT, rolcreaterole TEXT, rolcreatedb TEXT, rolcanlogin TEXT, rolconnlimit INT, rolvaliduntil TEXT, rolreplication TEXT, rolbypassrls TEXT",
     ),
     ("pg_am", "oid INT, amname TEXT, amtype TEXT"),
     ("pg_attrdef", "oid INT, adrelid INT, adnum INT, adbin TEXT"),
@@ -81,7 +81,7 @@ pub(crate) fn create(connection: &Connection, tables: &[String]) -> Result<(), E
          INSERT INTO pg_catalog.pg_collation VALUES (100, 'default', 11);
          INSERT INTO pg_catalog.pg_database (oid, datname, datdba, encoding, datlocprovider, datcollate, datctype, datallowconn, datistemplate)
              VALUES (1, 'main', 10, 6, 'c', 'C', 'C', 1, 0);
-         INSERT INTO pg_catalog.pg_roles VALUES (10, 'admin', 1, 1, 0, 0, 1, -1, NULL, 0, 0);
+         INSERT INTO pg_catalog.pg_roles VALUES (10, 'admin', 't', 't', 'f', 'f', 't', -1, NULL, 'f', 'f');
          INSERT INTO pg_catalog.pg_am VALUES (2, 'heap', 't');",
     )?;
     for (at, name) in tables.iter().enumerate() {
@@ -131,6 +131,9 @@ fn functions(connection: &Connection) -> Result<(), EngineError> {
         "pg_get_indexdef",
         "pg_get_constraintdef",
         "array_to_string",
+        "array_upper",
+        "array_length",
+        "string_agg",
         "pg_get_viewdef",
         "pg_get_partkeydef",
         "pg_relation_is_publishable",

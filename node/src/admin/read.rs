@@ -111,7 +111,8 @@ impl Prepared {
         let made = made_tables(query.audience, &named);
         let hidden = Arc::new(hidden_tables(connection, query.audience, &made)?);
         let catalog = query.face == Face::Pgsql && catalog::is_named(&query.sql);
-        for schema in ["disk", "stats", "monitor"].into_iter().chain(catalog.then_some("pg_catalog")) {
+        let needed = |schema: &&str| made.iter().any(|table| table.place.schema() == *schema) || named.iter().any(|name| name == schema);
+        for schema in ["disk", "stats", "monitor"].into_iter().filter(needed).chain(catalog.then_some("pg_catalog")) {
             connection.execute_batch(&format!("ATTACH 'file:{schema}?mode=memory' AS {schema}"))?;
         }
         connection.execute_batch("BEGIN")?;

@@ -101,6 +101,22 @@ impl<'a> Rewriter<'a> {
         self.replace(count, "")
     }
 
+    /// Tokens from the parenthesis at `offset` to the one that closes it.
+    fn call_length(&self, offset: usize) -> Option<usize> {
+        let mut depth = 0_usize;
+        for (at, token) in self.found.get(self.at + offset..)?.iter().enumerate() {
+            if token.is_sign('(') {
+                depth += 1;
+            } else if token.is_sign(')') {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+        }
+        None
+    }
+
     /// The forms in which psql asks the catalog.
     fn catalog(&mut self) -> bool {
         let sign = |offset: usize, sign: char| self.token(offset).is_some_and(|token| token.is_sign(sign));
@@ -113,8 +129,18 @@ impl<'a> Rewriter<'a> {
         if word(0, "COLLATE") && word(1, "pg_catalog") && sign(2, '.') {
             return self.replace(4, "");
         }
+        let makes_rows = word(2, "generate_series") || word(2, "unnest");
+        if word(0, "pg_catalog") && sign(1, '.') && is_call && makes_rows {
+            // Only asked about rows of tables that are empty here.
+            return self.call_length(3).is_some_and(|length| self.replace(3 + length, "(SELECT NULL)"));
+        }
         if word(0, "pg_catalog") && sign(1, '.') && is_call {
             return self.replace(2, "");
+        }
+        let is_subscript =
+            self.token(0).is_some_and(|token| token.text.starts_with('[') && token.start > 0 && !self.sql[..token.start].ends_with(' '));
+        if is_subscript {
+            return self.replace(1, "");
         }
         // ARRAY(SELECT …) and = ANY (…): there is at most one element in what is asked here.
         if (word(0, "array") || word(0, "any")) && sign(1, '(') {
