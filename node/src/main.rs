@@ -12,6 +12,7 @@ mod interfaces;
 mod lifecycle;
 mod local;
 mod modules;
+mod monitor;
 mod process;
 mod runtime;
 mod shutdown;

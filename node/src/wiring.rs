@@ -11,7 +11,6 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::admin::AdminServer;
@@ -22,6 +21,7 @@ use crate::http;
 use crate::interfaces::{self, Interfaces};
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::local::NodeFacts;
+use crate::monitor::Monitor;
 use crate::runtime::{Observed, RowValidator, Runtime};
 use crate::shutdown::{self, Signals};
 use crate::sql_server::{Face, ServeOptions};
@@ -44,8 +44,8 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
         data_dir = %config.node.data_dir.display(), "node starts"
     );
 
-    let (_observations, observed) = watch::channel(Observed::default());
     let (runtime, initial) = Runtime::start(consensus.clone(), &Observed::default());
+    let (_monitor, observed) = Monitor::start(runtime.targets());
     let dataplane = DataPlane::start(DataPlaneOptions { threads: config.node.threads, slot: identity.slot }, initial)?;
 
     let http = std::net::TcpListener::bind(&config.listen.http).with_context(|| format!("listen.http = {}", config.listen.http))?;

@@ -33,7 +33,6 @@ pub(crate) use self::build::Effective;
 pub(crate) use self::observed::Observed;
 use self::source::Committed;
 pub(crate) use self::validate::RowValidator;
-#[allow(unused_imports, reason = "what the monitor is given and gives")]
 pub(crate) use self::{
     placement::Seen,
     rows::CheckType,

@@ -42,7 +42,7 @@ pub(crate) struct ProtocolTargets {
 }
 
 /// When one kind of check runs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Schedule {
     /// Between two checks of a server.
     pub(crate) interval: Duration,
@@ -53,7 +53,7 @@ pub(crate) struct Schedule {
 }
 
 /// One server.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub(crate) struct Target {
     pub(crate) host: String,
     pub(crate) port: u16,
