@@ -97,11 +97,11 @@ impl Speculation {
 
     fn execute(&self, sql: &str, params: &[Value]) -> Result<usize, Failure> {
         let mut statement = self.connection.prepare(sql)?;
-        if statement.column_count() > 0 && !statement.readonly() {
-            return Err(Failure::Refused("RETURNING is not available: read the table after the change".into()));
-        }
-        if statement.readonly() {
+        if statement.readonly() || statement.is_explain() != 0 {
             return Err(Failure::Refused("this statement changes nothing and cannot be replicated".into()));
+        }
+        if statement.column_count() > 0 {
+            return Err(Failure::Refused("RETURNING is not available: read the table after the change".into()));
         }
         Ok(statement.execute(params_from_iter(params))?)
     }
