@@ -10,6 +10,8 @@ mod catalog;
 mod context;
 mod database;
 mod error;
+#[cfg(test)]
+mod faces_test;
 pub(crate) mod local;
 mod masking;
 mod parse;

@@ -32,7 +32,7 @@ impl LocalTables for NoFacts {
 /// A cluster of one node.
 pub(super) struct SingleNode {
     _directory: tempfile::TempDir,
-    pub(super) database: AdminDatabase,
+    pub(super) database: Arc<AdminDatabase>,
     consensus: Consensus,
 }
 
@@ -57,7 +57,7 @@ pub(super) async fn single_node() -> SingleNode {
     let config = RuntimeConfig { index: 0, revision: 0, mysql: Arc::default(), pgsql: Arc::default() };
     let dataplane = DataPlane::start(DataPlaneOptions { threads: 1, slot: 1 }, Arc::new(config)).unwrap();
     let context = Arc::new(Context::new(consensus.clone(), dataplane, Arc::new(NoFacts)));
-    SingleNode { _directory: directory, database: AdminDatabase::new(context), consensus }
+    SingleNode { _directory: directory, database: Arc::new(AdminDatabase::new(context)), consensus }
 }
 
 impl SingleNode {

@@ -34,6 +34,7 @@ pub(crate) struct AdminSession {
     /// Per module (in the form of its key) the `memory_index` that this connection has seen.
     seen: BTreeMap<String, u64>,
     read_level: ReadLevel,
+    read_after: u64,
     warnings: Vec<String>,
     last_insert_id: i64,
 }
@@ -49,6 +50,7 @@ impl AdminSession {
             sequence: 0,
             seen: BTreeMap::new(),
             read_level: ReadLevel::Auto,
+            read_after: 0,
             warnings: Vec::new(),
             last_insert_id: 0,
         }
@@ -114,19 +116,33 @@ impl AdminSession {
     }
 
     /// Waits until this node's tables are as fresh as the connection demands.
-    async fn barrier(&mut self) -> Result<(), SqlError> {
+    async fn barrier(&mut self, sql: &str) -> Result<(), SqlError> {
         let values = self.context.variables().await?;
         let time = milliseconds(&values, "admin-read_timeout_ms");
-        let mark = self.context.consensus.barrier(self.read_level, time).await.map_err(rejection)?;
+        let level = if sql.starts_with("/* linearizable */") { ReadLevel::Linearizable } else { self.read_level };
+        let mark = self.context.consensus.barrier(level, time).await.map_err(rejection)?;
+        if mark.applied_index < self.read_after {
+            self.wait_for_apply(milliseconds(&values, "admin-write_timeout_ms")).await?;
+        }
         if let Some(warning) = mark.warning {
             self.warn(warning);
         }
         Ok(())
     }
 
+    /// Waits for the index of `SET CONNECTION read_after`.
+    async fn wait_for_apply(&self, time: Duration) -> Result<(), SqlError> {
+        let index = self.read_after;
+        let mut watch = self.context.consensus.watch();
+        match tokio::time::timeout(time, watch.wait_for(|applied| applied.index >= index)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(handler_error(format!("this node has not applied index {index} within {} ms", time.as_millis()))),
+        }
+    }
+
     async fn read(&mut self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
         if self.audience == Audience::Admin && names_a_table(sql) {
-            self.barrier().await?;
+            self.barrier(sql).await?;
         }
         let query = self.query(sql, params);
         let shown = self.context.read(move |context, connection| execute(context, connection, &query)).await?;
@@ -151,7 +167,7 @@ impl AdminSession {
                 Ok(Rows::text(&["@@session.warning_count"], vec![vec![Value::Text(self.warnings.len().to_string())]]))
             }
             command => {
-                self.barrier().await?;
+                self.barrier("").await?;
                 let template = self.query("", &[]);
                 self.context.read(move |context, connection| show(context, connection, &command, &template)).await
             }
@@ -200,6 +216,10 @@ impl AdminSession {
                     "linearizable" => ReadLevel::Linearizable,
                     _ => return Err(handler_error("read_level is 'auto', 'local' or 'linearizable'")),
                 };
+                return Ok(done(Done::default()));
+            }
+            SetCommand::ReadAfter(index) => {
+                self.read_after = index;
                 return Ok(done(Done::default()));
             }
             SetCommand::Unknown(name) => (name, 0),

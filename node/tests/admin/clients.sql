@@ -165,3 +165,30 @@ error 1045 28000: ProxySQL Admin Error: near "LOAD": syntax error
 [tables]
 stats_cluster_config
 stats_cluster_nodes
+
+SET CONNECTION read_level='linearizable'
+----
+ok 0
+
+/* linearizable */ SELECT count(*) FROM mysql_users
+----
+[count(*)]
+0
+
+SET CONNECTION read_after=1
+----
+ok 0
+
+SELECT count(*) FROM mysql_users
+----
+[count(*)]
+0
+
+SET CONNECTION read_level='sometimes'
+----
+error 1045 28000: ProxySQL Admin Error: read_level is 'auto', 'local' or 'linearizable'
+
+SELECT @@quorumsql_applied_index > 0
+----
+[…]
+1

@@ -24,6 +24,8 @@ pub(crate) enum SetCommand {
     },
     /// `SET CONNECTION read_level='local'`.
     ReadLevel(String),
+    /// `SET CONNECTION read_after=index`: reads wait until this node has applied it.
+    ReadAfter(u64),
     /// Not a variable of ours and not a client's: answered as the reference does.
     Unknown(String),
 }
@@ -127,7 +129,10 @@ fn node(cursor: &mut Cursor<'_>) -> Command {
 fn connection(cursor: &mut Cursor<'_>) -> Command {
     match assignment(cursor) {
         Ok((name, value)) if name == "read_level" => Command::Set(SetCommand::ReadLevel(literal(&value).to_ascii_lowercase())),
-        _ => refused("SET CONNECTION knows read_level = 'auto', 'local' or 'linearizable'"),
+        Ok((name, value)) if name == "read_after" => literal(&value)
+            .parse()
+            .map_or_else(|_| refused("read_after is a log index"), |index| Command::Set(SetCommand::ReadAfter(index))),
+        _ => refused("SET CONNECTION knows read_level = 'auto', 'local' or 'linearizable', and read_after = index"),
     }
 }
 
@@ -225,5 +230,6 @@ mod tests {
         assert_eq!(parse("SET NODE 3 mysql-interfaces=DEFAULT"), set(None));
         assert!(matches!(parse("SET NODE three mysql-interfaces='x'"), Command::Refused(_)));
         assert_eq!(parse("SET CONNECTION read_level='LOCAL'"), Command::Set(SetCommand::ReadLevel("local".into())));
+        assert_eq!(parse("SET CONNECTION read_after=12"), Command::Set(SetCommand::ReadAfter(12)));
     }
 }
