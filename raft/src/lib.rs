@@ -2,6 +2,22 @@
 //!
 //! `node` sees this crate through [`command`] (what can be asked and answered), `handle::Consensus` (who is asked) and
 //! [`tables`] (what the rows are). openraft's types never leave it.
+//!
+//! The life of a change:
+//! ```text
+//!  submit ─► leader's proposer ─► log entry ─► quorum ─► apply on every node ─► watch ─► node::runtime
+//!            │ BEGIN                                      │ one SQLite transaction
+//!            │  statement, rows captured by triggers      │  request id known? base rows unchanged?
+//!            │  the entry applied to try it               │  rows, strictly; hashes, dirty keys, revision, history
+//!            └ ROLLBACK                                   └ last_index
+//! ```
+//! To be read in this order: [`command`], `proposer` (`batch`, `speculation`), `state_machine` (`apply`, `changes`,
+//! `layer_copy`), then `core`, `log_store`, `machine`, `network`, `membership`.
+//!
+//! What a commit promises: a quorum has the entry on disk, and every node that reaches its index has the same rows, hashes
+//! and result. SQL text is never executed at apply, and apply reads no clock and no randomness.
+//!
+//! What this crate does not do: it knows rows, not routing. What a row means, and what this node observes, is `node`'s.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]
