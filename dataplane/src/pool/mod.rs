@@ -1,7 +1,7 @@
 //! Server connections: idle ones per worker, limits and waiting over all workers.
 //!
 //! # How a protocol uses it
-//! ```ignore
+//! ```text
 //! pub(crate) struct Mysql;
 //! impl Dialect for Mysql { type Backend = Box<MysqlBackend>; … }       // login dialogue with a server
 //!

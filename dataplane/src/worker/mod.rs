@@ -1,10 +1,10 @@
 //! Workers: one thread per core, each with its own runtime, sessions, buffers, idle server connections and counters.
 //!
 //! This is the only place of the data plane that names the runtime's sockets and timers. Everything here lives on one
-//! thread (`Rc`, `Cell`); what workers share is in [`Shared`] and touched when sessions or connections start and end.
+//! thread (`Rc`, `Cell`); what workers share is in `Shared` and touched when sessions or connections start and end.
 //!
 //! # How a protocol uses it
-//! ```ignore
+//! ```text
 //! // The worker calls this per client. The session's state goes into one box: the future of a waiting session must stay
 //! // below 128 bytes, and an `async fn` stores its arguments twice.
 //! pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
