@@ -126,9 +126,9 @@ impl BackendState {
     }
 }
 
-/// Variables whose value the session knows by other means.
+/// Variables whose value the session knows by other means, or that mean nothing to the next client.
 fn is_tracked(name: &[u8]) -> bool {
-    name == b"autocommit"
+    matches!(name, b"autocommit" | b"statement_id")
 }
 
 impl Dialect for Mysql {

@@ -190,7 +190,7 @@ impl Client {
         self.note_insert_id(plan, &answer);
         let pins = &mut self.state.pins;
         let shows = plan.sent.effects.contains(Effects::SHOW_WARNINGS) && pins.warnings;
-        pins.warnings = answer.warnings > 0 || answer.error.is_some() || shows;
+        pins.warnings = answer.warnings > 0 || shows;
         if !matches!(work, Work::Prepare { .. }) {
             pins.after(Sent { server_tracks: server.state.tracks, ..plan.sent });
             pins.state |= changed.untracked && !plan.sent.harmless_set && plan.sent.multiplex != Some(2);

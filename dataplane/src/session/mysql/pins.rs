@@ -13,7 +13,7 @@ pub(crate) struct Pins {
     pub(crate) tables: bool,
     /// Client's ids of the statements with an open cursor.
     pub(crate) cursors: Vec<u32>,
-    /// The last statement left warnings (or an error) that SHOW WARNINGS would tell.
+    /// The last statement left warnings that SHOW WARNINGS would tell.
     pub(crate) warnings: bool,
     /// SQL_CALC_FOUND_ROWS; until a statement after it.
     pub(crate) found_rows: bool,

@@ -1,0 +1,197 @@
+//! Clients that share one server connection never see each other's state. Runs against MariaDB and MySQL 9.
+
+#[allow(dead_code, reason = "each test file uses a part of it")]
+mod mysql_support;
+
+use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Value};
+use mysql_support::{Proxy, Setup, block_on, error, run, text};
+use quorumsql_chaos::servers::{MariaDb, Mysql9};
+
+#[test]
+fn clients_of_mariadb_share_a_connection_and_nothing_else() {
+    let server = MariaDb::start(1, &[]);
+    let proxy = Setup::sharing(server.port).start();
+    block_on(everything(&proxy));
+}
+
+#[test]
+fn clients_of_mysql_9_share_a_connection_and_nothing_else() {
+    let server = Mysql9::start(1, &[]);
+    let proxy = Setup::sharing(server.port).start();
+    block_on(everything(&proxy));
+}
+
+async fn everything(proxy: &Proxy) {
+    let mut setup = proxy.client().await;
+    run(&mut setup, &["CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(50))", "CREATE DATABASE other"]).await;
+    setup.disconnect().await.unwrap();
+    tracked_state_follows_its_client(proxy).await;
+    untracked_state_ends_with_its_client(proxy).await;
+    a_reset_takes_state_off(proxy).await;
+    procedures_do_not_leak(proxy).await;
+    transactions_end_with_their_client(proxy).await;
+    warnings_are_their_clients_own(proxy).await;
+    insert_ids_are_their_clients_own(proxy).await;
+    prepared_statements_are_their_clients_own(proxy).await;
+    users_change(proxy).await;
+}
+
+/// The server's id of the connection; the form is not answered by the proxy.
+async fn server_connection(client: &mut Conn) -> String {
+    text(client, "SELECT CONNECTION_ID() + 0").await
+}
+
+async fn tracked_state_follows_its_client(proxy: &Proxy) {
+    let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+    run(&mut a, &["SET autocommit=0", "USE other", "SET NAMES latin1"]).await;
+    for _ in 0..2 {
+        assert_eq!(text(&mut a, "SELECT @@autocommit").await, "0");
+        assert_eq!(text(&mut b, "SELECT @@autocommit").await, "1");
+        assert_eq!(text(&mut a, "SELECT DATABASE()").await, "other");
+        assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
+        assert_eq!(text(&mut a, "SELECT @@character_set_client").await, "latin1");
+        assert_eq!(text(&mut b, "SELECT @@character_set_client").await, "utf8mb4");
+    }
+    assert_eq!(server_connection(&mut a).await, server_connection(&mut b).await);
+    run(&mut a, &["SET autocommit=1"]).await;
+    assert_eq!(error(&mut a, "USE mysql; SELECT nonsense FROM nowhere").await, 1146);
+    assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
+    assert_eq!(text(&mut a, "SELECT DATABASE()").await, "mysql", "changed inside of several statements");
+    // A schema that does not exist shows at the next statement, and only to its client.
+    run(&mut a, &["USE missing"]).await;
+    assert_eq!(error(&mut a, "SELECT 1").await, 1049);
+    assert_eq!(text(&mut b, "SELECT 1").await, "1");
+    a.disconnect().await.unwrap();
+    b.disconnect().await.unwrap();
+}
+
+async fn untracked_state_ends_with_its_client(proxy: &Proxy) {
+    let states = [
+        ("SET @a = 7", "SELECT @a", "7", "NULL"),
+        ("SET sql_mode = 'ANSI'", "SELECT @@sql_mode LIKE '%ANSI%'", "1", "0"),
+        ("SET SESSION sort_buffer_size = 123456", "SELECT @@sort_buffer_size = 123456", "1", "0"),
+        ("SELECT 5 INTO @b", "SELECT @b", "5", "NULL"),
+        ("SELECT GET_LOCK('mine', 1)", "SELECT IS_USED_LOCK('mine') IS NULL", "0", "1"),
+    ];
+    for (set, read, mine, others) in states {
+        let mut a = proxy.client().await;
+        run(&mut a, &[set]).await;
+        let connection = server_connection(&mut a).await;
+        assert_eq!(text(&mut a, read).await, mine, "{set}");
+        a.disconnect().await.unwrap();
+        let mut b = proxy.client().await;
+        assert_eq!(text(&mut b, read).await, others, "{set}");
+        assert_eq!(server_connection(&mut b).await, connection, "reset, not replaced");
+        b.disconnect().await.unwrap();
+    }
+    let mut a = proxy.client().await;
+    run(&mut a, &["CREATE TEMPORARY TABLE tmp (a INT)", "INSERT INTO tmp VALUES (1)"]).await;
+    assert_eq!(text(&mut a, "SELECT COUNT(*) FROM tmp").await, "1");
+    a.disconnect().await.unwrap();
+    let mut b = proxy.client().await;
+    assert_eq!(error(&mut b, "SELECT * FROM tmp").await, 1146);
+    b.disconnect().await.unwrap();
+}
+
+async fn a_reset_takes_state_off(proxy: &Proxy) {
+    let mut a = proxy.client().await;
+    run(&mut a, &["SET @a = 1", "SET autocommit = 0", "USE other"]).await;
+    assert!(a.reset().await.unwrap(), "COM_RESET_CONNECTION");
+    // mysql_async selects its schema anew after a reset.
+    let mut b = proxy.client().await;
+    assert_eq!(text(&mut b, "SELECT @a").await, "NULL");
+    b.disconnect().await.unwrap();
+    assert_eq!(text(&mut a, "SELECT @@autocommit").await, "1");
+    a.disconnect().await.unwrap();
+}
+
+async fn procedures_do_not_leak(proxy: &Proxy) {
+    let mut a = proxy.client().await;
+    run(&mut a, &["CREATE PROCEDURE p() BEGIN SET @inside = 1; SET SESSION lock_wait_timeout = 77; SELECT 1; END"]).await;
+    run(&mut a, &["CALL p()"]).await;
+    assert_eq!(text(&mut a, "SELECT @@lock_wait_timeout").await, "77", "the connection is kept");
+    a.disconnect().await.unwrap();
+    let mut b = proxy.client().await;
+    assert_eq!(text(&mut b, "SELECT @@lock_wait_timeout = 77").await, "0");
+    assert_eq!(text(&mut b, "SELECT @inside").await, "NULL");
+    b.disconnect().await.unwrap();
+}
+
+async fn transactions_end_with_their_client(proxy: &Proxy) {
+    let mut a = proxy.client().await;
+    run(&mut a, &["BEGIN", "INSERT INTO t (v) VALUES ('gone')"]).await;
+    a.disconnect().await.unwrap();
+    let mut b = proxy.client().await;
+    assert_eq!(text(&mut b, "SELECT COUNT(*) FROM t").await, "0");
+    run(&mut b, &["SET autocommit = 0", "INSERT INTO t (v) VALUES ('kept')", "COMMIT"]).await;
+    run(&mut b, &["INSERT INTO t (v) VALUES ('rolled back')", "ROLLBACK"]).await;
+    // A failed statement inside a transaction does not end it.
+    run(&mut b, &["INSERT INTO t (v) VALUES ('two')"]).await;
+    assert_eq!(error(&mut b, "SELECT nonsense").await, 1054);
+    run(&mut b, &["COMMIT"]).await;
+    b.disconnect().await.unwrap();
+    let mut c = proxy.client().await;
+    assert_eq!(text(&mut c, "SELECT GROUP_CONCAT(v ORDER BY id) FROM t").await, "kept,two");
+    c.disconnect().await.unwrap();
+}
+
+async fn warnings_are_their_clients_own(proxy: &Proxy) {
+    let mut a = proxy.client().await;
+    run(&mut a, &["SELECT 1 / 0"]).await;
+    assert_eq!(text(&mut a, "SHOW WARNINGS").await, "Warning");
+    a.disconnect().await.unwrap();
+    let mut b = proxy.client().await;
+    let rows: Vec<mysql_async::Row> = b.query("SHOW WARNINGS").await.unwrap();
+    assert!(rows.is_empty());
+    assert_eq!(text(&mut b, "SHOW COUNT(*) WARNINGS").await, "0");
+    b.disconnect().await.unwrap();
+}
+
+async fn insert_ids_are_their_clients_own(proxy: &Proxy) {
+    let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+    run(&mut a, &["INSERT INTO t (id, v) VALUES (1000, 'x')", "INSERT INTO t (v) VALUES ('y')"]).await;
+    assert_eq!(text(&mut b, "SELECT LAST_INSERT_ID()").await, "0");
+    assert_eq!(text(&mut a, "SELECT LAST_INSERT_ID()").await, "1001");
+    a.disconnect().await.unwrap();
+    b.disconnect().await.unwrap();
+}
+
+async fn prepared_statements_are_their_clients_own(proxy: &Proxy) {
+    let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+    let of_a = a.prep("SELECT ? + 1, DATABASE()").await.unwrap();
+    let of_b = b.prep("SELECT CONCAT(?, '!')").await.unwrap();
+    run(&mut b, &["USE other"]).await;
+    let of_other = b.prep("SELECT ? + 1, DATABASE()").await.unwrap();
+    for number in 0..3 {
+        let (sum, schema): (i64, String) = a.exec_first(&of_a, (number,)).await.unwrap().unwrap();
+        assert_eq!((sum, schema.as_str()), (number + 1, "demo"));
+        let text: String = b.exec_first(&of_b, (format!("n{number}"),)).await.unwrap().unwrap();
+        assert_eq!(text, format!("n{number}!"));
+        let row: (i64, String) = b.exec_first(&of_other, (number,)).await.unwrap().unwrap();
+        assert_eq!(row.1, "other");
+    }
+    // Another connection that has never seen the statement: the proxy prepares it there.
+    let mut pin = proxy.client().await;
+    run(&mut pin, &["SET @x = 1"]).await;
+    pin.disconnect().await.unwrap();
+    let row: Vec<Value> = a.exec_first::<mysql_async::Row, _, _>(&of_a, (41,)).await.unwrap().unwrap().unwrap();
+    assert_eq!(row[0], Value::Int(42));
+    a.close(of_a).await.unwrap();
+    let nulls: (Option<i64>, String) = {
+        let again = a.prep("SELECT ?, ?").await.unwrap();
+        a.exec_first(&again, (None::<i64>, "z".repeat(300_000))).await.unwrap().unwrap()
+    };
+    assert_eq!((nulls.0, nulls.1.len()), (None, 300_000));
+    a.disconnect().await.unwrap();
+    b.disconnect().await.unwrap();
+}
+
+async fn users_change(proxy: &Proxy) {
+    let mut a = proxy.client().await;
+    run(&mut a, &["SET @a = 1"]).await;
+    a.change_user(mysql_async::ChangeUserOpts::default().with_db_name(Some("other".to_owned()))).await.unwrap();
+    assert_eq!(text(&mut a, "SELECT DATABASE()").await, "other");
+    assert_eq!(text(&mut a, "SELECT @a").await, "NULL");
+    a.disconnect().await.unwrap();
+}
