@@ -158,25 +158,29 @@ fn a_client_that_goes_away_stops_its_statement() {
     let server = MariaDb::start(1, &[]);
     let proxy = Setup { connections: 3, ..Setup::sharing(server.port) }.start();
     block_on(async {
-        let (gone, mut other) = (proxy.client().await, proxy.client().await);
-        let running = tokio::spawn(async move {
-            let mut gone = gone;
+        let mut other = proxy.client().await;
+        // A runtime of its own: mysql_async would wait for the answer before it closes.
+        let doomed = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let gone = proxy.login_options("demo", "demo");
+        let _running = doomed.spawn(async move {
+            let mut gone = mysql_async::Conn::new(gone).await.unwrap();
             let _ = gone.query_drop("SELECT SLEEP(100)").await;
         });
-        let plane = proxy.plane.clone();
-        wait_until("the statement runs", move || plane.stats().pool.iter().any(|row| row.used == 1)).await;
-        running.abort();
-        let _ = running.await;
         let count = "SELECT COUNT(*) FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'";
+        while text(&mut other, count).await != "1" {
+            tokio::task::yield_now().await;
+        }
+        doomed.shutdown_background();
         while text(&mut other, count).await != "0" {
             tokio::task::yield_now().await;
         }
         // KILL by another session of the same user.
         let mut victim = proxy.client().await;
         let id = text(&mut victim, "SELECT CONNECTION_ID()").await;
-        let running = tokio::spawn(async move { error(&mut victim, "SELECT BENCHMARK(1000000000000, SHA1('x'))").await });
-        let plane = proxy.plane.clone();
-        wait_until("the statement runs", move || plane.stats().pool.iter().any(|row| row.used == 1)).await;
+        let running = tokio::spawn(async move { error(&mut victim, "SELECT SLEEP(100)").await });
+        while text(&mut other, count).await != "1" {
+            tokio::task::yield_now().await;
+        }
         run(&mut other, &[&format!("KILL QUERY {id}")]).await;
         assert_eq!(running.await.unwrap(), 1317);
         other.disconnect().await.unwrap();

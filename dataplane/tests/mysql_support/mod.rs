@@ -126,14 +126,18 @@ impl Proxy {
 
     /// Tries to log in.
     pub(crate) async fn login(&self, name: &str, password: &str) -> Result<Conn, mysql_async::Error> {
-        let options = OptsBuilder::default()
+        Conn::new(self.login_options(name, password)).await
+    }
+
+    /// How to log in.
+    pub(crate) fn login_options(&self, name: &str, password: &str) -> OptsBuilder {
+        OptsBuilder::default()
             .ip_or_hostname("127.0.0.1")
             .tcp_port(self.port)
             .user(Some(name))
             .pass(Some(password))
             .db_name(Some("demo"))
-            .prefer_socket(false);
-        Conn::new(options).await
+            .prefer_socket(false)
     }
 }
 
