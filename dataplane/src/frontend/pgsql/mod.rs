@@ -90,9 +90,7 @@ enum End {
 async fn serve(newcomer: Box<Newcomer>) {
     let Some(mut client) = Box::pin(login::run(newcomer)).await else { return };
     loop {
-        let variables = std::sync::Arc::clone(&client.ctx.config().side(Protocol::Pgsql).variables);
-        client.session.timer.arm(variables.wait_timeout);
-        drop(variables);
+        client.session.timer.arm(client.ctx.config().variables(Protocol::Pgsql).wait_timeout);
         let client = &mut *client;
         let end = match client.session.wait(&mut client.link).await {
             Wake::Bytes(chunk) if chunk.is_empty() => End::Quiet,
