@@ -81,6 +81,8 @@ pub(super) fn verify(file: &Path, term: u64, index: u64) -> Result<(), StorageEr
 /// Copies the file over the live state in one step: readers keep their view until it is complete.
 pub(super) fn install(live: &mut Connection, file: &Path, membership: Vec<u8>) -> Result<Meta, StorageError> {
     let source = open(file)?;
+    // The log is cut up to the snapshot afterwards, so this one transaction must survive a power loss by itself.
+    live.pragma_update(None, "synchronous", "FULL")?;
     {
         let backup = Backup::new(&source, live)?;
         // All pages at once; rusqlite refuses the -1 of SQLite's manual.
@@ -95,5 +97,6 @@ pub(super) fn install(live: &mut Connection, file: &Path, membership: Vec<u8>) -
         meta.membership = membership;
         meta.write(live)?;
     }
+    live.pragma_update(None, "synchronous", "NORMAL")?;
     Ok(meta)
 }
