@@ -18,6 +18,10 @@
 //! and result. SQL text is never executed at apply, and apply reads no clock and no randomness.
 //!
 //! What this crate does not do: it knows rows, not routing. What a row means, and what this node observes, is `node`'s.
+//!
+//! Invariants around openraft: no leader is restored after a restart (R1); nothing is applied that the own log does not hold
+//! durably (R2); the commit mark never exceeds the log (R3); a state that is ahead of its log gets a snapshot first (R4). A
+//! storage error ends this node's part in consensus, never the process.
 #![forbid(unsafe_code)]
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ use crate::{
 
 /// Without a leader for this long, writes are refused at once instead of waiting for one.
 const LEADER_SILENCE: Duration = Duration::from_secs(3);
+/// While a leader (on the leader: a quorum) was heard within this time, slow answers of other peers prove nothing.
+const LEADER_FRESH: Duration = Duration::from_secs(1);
 
 impl Core {
     /// Age of the last contact with a leader, and that leader.
@@ -45,7 +47,7 @@ impl Core {
         let (voters, reachable, quorate) = self.quorum(metrics);
         let contact = self.leader_contact(metrics);
         let silent = contact.map_or_else(|| self.contact.silent_for(), |(_, age)| age);
-        if quorate && silent < LEADER_SILENCE {
+        if silent < LEADER_FRESH || quorate && silent < LEADER_SILENCE {
             return None;
         }
         Some(no_quorum(reachable, voters, self.identity.node_id, metrics.current_term, contact, silent))

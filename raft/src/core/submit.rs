@@ -62,7 +62,9 @@ impl Core {
             if left(deadline) <= back_off {
                 return if maybe_done { self.no_answer(&request) } else { Outcome::Rejected(Rejection::read_only(self.refusal(refusal))) };
             }
-            tokio::time::sleep(back_off).await;
+            // A new leader ends the wait at once.
+            let known = self.metrics().current_leader;
+            drop(tokio::time::timeout(back_off, self.leader_is_not(known)).await);
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }
@@ -95,7 +97,7 @@ impl Core {
                 tokio::select! {
                     attempt = self.forward(request, leader, address, deadline) => attempt,
                     // A leader that was killed or cut off may never answer: ask its successor.
-                    () = self.leader_is_not(leader) => Attempt::Unknown,
+                    () = self.leader_is_not(Some(leader)) => Attempt::Unknown,
                 }
             }
         }
@@ -115,9 +117,15 @@ impl Core {
         }
     }
 
-    async fn leader_is_not(&self, leader: u64) {
+    /// Waits until this node knows another leader than `leader`.
+    async fn leader_is_not(&self, leader: Option<u64>) {
         let mut metrics = self.raft.metrics();
-        while metrics.borrow_watched().current_leader == Some(leader) && metrics.changed().await.is_ok() {}
+        while metrics.borrow_watched().current_leader == leader {
+            if metrics.changed().await.is_err() {
+                // openraft has ended: there is no news to come, the caller's deadline decides.
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// A request that another node forwarded: executed here or not at all, never forwarded again.
