@@ -71,9 +71,18 @@ struct Shared {
 impl LogStore {
     /// Opens the log under `raft/`, verifying every entry (S8). `owner` must equal what an earlier open wrote.
     pub(crate) fn open(directory: &Path, kind: LogStoreKind, owner: &str) -> Result<Self, StartError> {
+        let (sled, sqlite) = (directory.join("log"), directory.join("log.sqlite"));
+        let (other, name) = match kind {
+            LogStoreKind::Sled => (&sqlite, "sqlite"),
+            LogStoreKind::Sqlite => (&sled, "sled"),
+        };
+        // A second, empty log would have forgotten this node's vote.
+        if other.exists() {
+            return Err(StartError::Options(format!("this node's raft log is {}: set [raft] log_store = \"{name}\"", other.display())));
+        }
         let backend: Box<dyn Backend> = match kind {
-            LogStoreKind::Sled => Box::new(sled::SledBackend::open(&directory.join("log")).map_err(storage)?),
-            LogStoreKind::Sqlite => Box::new(sqlite::SqliteBackend::open(&directory.join("log.sqlite")).map_err(storage)?),
+            LogStoreKind::Sled => Box::new(sled::SledBackend::open(&sled).map_err(storage)?),
+            LogStoreKind::Sqlite => Box::new(sqlite::SqliteBackend::open(&sqlite).map_err(storage)?),
         };
         Self::recover(backend, owner)
     }

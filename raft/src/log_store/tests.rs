@@ -131,6 +131,16 @@ async fn a_log_belongs_to_one_node() {
 }
 
 #[tokio::test]
+async fn a_node_does_not_begin_a_second_log_in_the_other_store() {
+    for (kind, other) in [(KINDS[0], KINDS[1]), (KINDS[1], KINDS[0])] {
+        let directory = tempfile::tempdir().unwrap();
+        let log = open(directory.path(), kind).unwrap();
+        assert!(matches!(open(directory.path(), other), Err(StartError::Options(_))));
+        drop(log);
+    }
+}
+
+#[tokio::test]
 async fn limited_reads_give_whole_entries_and_at_least_one() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = open(directory.path(), LogStoreKind::Sled).unwrap();

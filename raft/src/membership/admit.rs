@@ -28,7 +28,8 @@ const MAX_TEXT: usize = 8 << 10;
 /// Lets the node in if its token is good. A follower asks the leader, once.
 pub(crate) async fn admit(core: &Arc<Core>, request: pb::JoinRequest, forwarded: bool) -> Result<pb::JoinResponse, Status> {
     check(&request)?;
-    let turn = core.join_turn.lock().await;
+    let turn = tokio::time::timeout(DEADLINE, core.join_turn.lock()).await;
+    let turn = turn.map_err(|_| Status::unavailable("too many nodes want to join at once"))?;
     let metrics = core.metrics();
     let leader = metrics.current_leader.ok_or_else(|| Status::unavailable("the cluster has no leader now"))?;
     if leader != core.identity.node_id {

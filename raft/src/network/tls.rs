@@ -9,6 +9,7 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use rcgen::{
@@ -26,6 +27,9 @@ use sha2::{Digest, Sha256};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
 
 use crate::{error::StartError, identity::Layout};
+
+/// A connection that does not finish its handshake in time is closed.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// SAN of the node `id`.
 pub(crate) fn peer_name(id: u64, cluster_id: &str) -> String {
@@ -218,6 +222,7 @@ impl PeerTls {
             .identity(self.identity.clone())
             .client_ca_root(Certificate::from_pem(self.ca_pem.as_bytes()))
             .client_auth_optional(true)
+            .timeout(HANDSHAKE_TIMEOUT)
     }
 }
 
