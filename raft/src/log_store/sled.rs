@@ -9,6 +9,8 @@ use std::{
     ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -19,6 +21,9 @@ use super::backend::{Backend, BackendReader, MetaKey, Scanned, damaged, seal, un
 const PART_BYTES: usize = 4096;
 /// Total length u32, number of parts u16, CRC32 of the whole u32: before the data of the first part.
 const HEADER_BYTES: usize = 10;
+/// How long the previous owner of the store may take to let go of it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 /// An entry that announces more is damaged; the largest that is written is far below.
 const MAX_ENTRY_BYTES: usize = 16 << 20;
 
@@ -37,13 +42,7 @@ impl SledBackend {
         fs::create_dir_all(directory)?;
         let blobs = directory.join("blobs");
         refuse_blobs(&blobs)?;
-        let db = sled::Config::new()
-            .path(directory)
-            .flush_every_ms(None)
-            .cache_capacity(32 << 20)
-            .use_compression(false)
-            .open()
-            .map_err(from_sled)?;
+        let db = open_db(directory)?;
         let log = db.open_tree("log").map_err(from_sled)?;
         let meta = db.open_tree("meta").map_err(from_sled)?;
         let file = File::options().read(true).write(true).open(directory.join("db"))?;
@@ -214,6 +213,18 @@ fn parse_header(head: &[u8]) -> Option<(u32, u16, u32, &[u8])> {
     let (count, head) = head.split_first_chunk::<2>()?;
     let (crc, first) = head.split_first_chunk::<4>()?;
     Some((u32::from_be_bytes(*total), u16::from_be_bytes(*count), u32::from_be_bytes(*crc), first))
+}
+
+/// Opens the store. sled gives up its lock when its last thread ends, a little after the owner has let go: wait for it.
+fn open_db(directory: &Path) -> io::Result<sled::Db> {
+    let config = sled::Config::new().path(directory).flush_every_ms(None).cache_capacity(32 << 20).use_compression(false);
+    let begin = Instant::now();
+    loop {
+        match config.open() {
+            Err(sled::Error::Io(e)) if e.to_string().contains("lock") && begin.elapsed() < LOCK_TIMEOUT => thread::sleep(LOCK_RETRY),
+            opened => return opened.map_err(from_sled),
+        }
+    }
 }
 
 fn refuse_blobs(blobs: &Path) -> io::Result<()> {
