@@ -67,6 +67,10 @@ impl Session for PlainSession {
 }
 
 async fn served(face: Face) -> SocketAddr {
+    served_with(face, ServeOptions::default()).await
+}
+
+async fn served_with(face: Face, options: ServeOptions) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let connection = Connection::open_in_memory().unwrap();
@@ -75,7 +79,7 @@ async fn served(face: Face) -> SocketAddr {
         .unwrap();
     // Answers to what drivers ask at login.
     super::functions::register(&connection, &super::functions::ClientFacts::default()).unwrap();
-    tokio::spawn(serve(face, listener, Arc::new(Plain(Arc::new(Mutex::new(connection)))), ServeOptions::default()));
+    tokio::spawn(serve(face, listener, Arc::new(Plain(Arc::new(Mutex::new(connection)))), options));
     address
 }
 
@@ -194,4 +198,47 @@ async fn pgsql_logins_fail_as_at_a_postgresql_server() {
         let error = error.as_db_error().expect("told");
         assert_eq!((error.code().code(), error.message()), ("28P01", &*format!("password authentication failed for user \"{user}\"")));
     }
+}
+
+/// Options that demand TLS, and the certificate that clients must trust.
+fn demanding_tls() -> (ServeOptions, rustls::pki_types::CertificateDer<'static>) {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()]).unwrap();
+    let certificate = made.cert.der().clone();
+    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.clone()], key).unwrap();
+    (ServeOptions { tls: Some(Arc::new(config)), require_tls: true }, certificate)
+}
+
+#[tokio::test]
+async fn mysql_over_tls_and_only_over_tls() {
+    let address = served_with(Face::Mysql, demanding_tls().0).await;
+    let options = |tls: bool| {
+        let tls =
+            tls.then(|| mysql_async::SslOpts::default().with_danger_accept_invalid_certs(true).with_danger_skip_domain_validation(true));
+        let builder =
+            mysql_async::OptsBuilder::default().ip_or_hostname("127.0.0.1").tcp_port(address.port()).prefer_socket(false).ssl_opts(tls);
+        builder.user(Some("hashed")).pass(Some("secret")).max_allowed_packet(Some(1_000_000)).wait_timeout(Some(100))
+    };
+    let mut client = mysql_async::Conn::new(options(true)).await.unwrap();
+    assert_eq!(client.query_first::<i64, _>("SELECT count(*) FROM t").await.unwrap(), Some(2));
+    let error = mysql_async::Conn::new(options(false)).await.unwrap_err().to_string();
+    assert!(error.contains("insecure transport"), "{error}");
+}
+
+#[tokio::test]
+async fn pgsql_over_tls_and_only_over_tls() {
+    let (options, certificate) = demanding_tls();
+    let address = served_with(Face::Pgsql, options).await;
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let trusting = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let mut config = tokio_postgres::Config::new();
+    config.host("localhost").hostaddr(address.ip()).port(address.port()).user("demo").password("demo").dbname("demo");
+    config.ssl_mode(tokio_postgres::config::SslMode::Require);
+    let (client, connection) = config.connect(tokio_postgres_rustls::MakeRustlsConnect::new(trusting)).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(client.query_one("SELECT count(*) FROM t", &[]).await.unwrap().get::<_, i64>(0), 2);
+    config.ssl_mode(tokio_postgres::config::SslMode::Disable);
+    let error = config.connect(tokio_postgres::NoTls).await.err().unwrap();
+    assert_eq!(error.as_db_error().unwrap().code().code(), "28000");
 }

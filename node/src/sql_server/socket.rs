@@ -1,10 +1,12 @@
 //! A client's socket, plain or TLS, with the bytes that have arrived and are not yet read.
 
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::TcpStream;
 
 /// Bytes that may wait while a statement runs; a client that sends more is read later.
@@ -12,6 +14,37 @@ const PIPELINE_BYTES: usize = 1024 * 1024;
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A stream of which the first bytes have been read already.
+struct Prefixed {
+    prefix: BytesMut,
+    stream: Box<dyn Stream>,
+}
+
+impl AsyncRead for Prefixed {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let count = self.prefix.len().min(buffer.remaining());
+        buffer.put_slice(&self.prefix.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Prefixed {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
 
 /// See the module.
 pub(crate) struct Socket {
@@ -28,15 +61,14 @@ impl Socket {
         Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: false }
     }
 
-    /// The same client after a TLS handshake. What has arrived is the beginning of the handshake.
+    /// The same client after a TLS handshake. What has arrived is the beginning of the handshake: a MySQL client does not
+    /// wait for an answer to its request.
     ///
     /// # Errors
-    /// A handshake that fails, or plain bytes that came with the request for it.
+    /// A handshake that fails.
     pub(crate) async fn upgrade(self, config: Arc<rustls::ServerConfig>) -> io::Result<Self> {
-        if !self.arrived.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "plain bytes after a request for TLS"));
-        }
-        let stream = tokio_rustls::TlsAcceptor::from(config).accept(self.stream).await?;
+        let stream = Prefixed { prefix: self.arrived, stream: self.stream };
+        let stream = tokio_rustls::TlsAcceptor::from(config).accept(stream).await?;
         Ok(Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: true })
     }
 

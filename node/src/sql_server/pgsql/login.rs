@@ -44,6 +44,10 @@ async fn first(mut socket: Socket, options: &ServeOptions) -> io::Result<Option<
             (FirstPacket::Startup(packet), _) => return Ok(Some((socket, packet))),
             (FirstPacket::Cancel { .. }, _) => return Ok(None),
             (FirstPacket::SslRequest, Some(tls)) if !socket.secure => {
+                // A client waits for the answer; bytes that came along were put there by somebody else (CVE-2021-23222).
+                if !socket.arrived.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "plain bytes after a request for TLS"));
+                }
                 socket.send(&mut vec![ACCEPT_TLS]).await?;
                 socket = socket.upgrade(Arc::clone(tls)).await?;
             }
