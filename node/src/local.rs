@@ -7,19 +7,21 @@ use rusqlite::types::Value as SqlValue;
 
 use crate::admin::local::LocalTables;
 use crate::lifecycle::Lifecycle;
+use crate::monitor::Monitor;
 use crate::runtime::Runtime;
 
 /// Facts of this node for SQL.
 pub(crate) struct NodeFacts {
     runtime: Arc<Runtime>,
+    monitor: Monitor,
     life: Arc<Lifecycle>,
     /// `mysql-threads`, `mysql-interfaces` …: decided by the bootstrap file.
     variables: Vec<(String, String)>,
 }
 
 impl NodeFacts {
-    pub(crate) fn new(runtime: Arc<Runtime>, life: Arc<Lifecycle>, variables: Vec<(String, String)>) -> Self {
-        Self { runtime, life, variables }
+    pub(crate) fn new(runtime: Arc<Runtime>, monitor: Monitor, life: Arc<Lifecycle>, variables: Vec<(String, String)>) -> Self {
+        Self { runtime, monitor, life, variables }
     }
 }
 
@@ -37,6 +39,10 @@ impl LocalTables for NodeFacts {
         let effective = self.runtime.effective();
         let own = self.variables.iter().filter(|(name, _)| !effective.committed.overrides.iter().any(|(other, _)| other == name));
         own.cloned().collect()
+    }
+
+    fn monitor_log(&self, table: &str) -> Vec<Vec<SqlValue>> {
+        self.monitor.log_table(table)
     }
 
     fn shut_down(&self) {

@@ -45,7 +45,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     );
 
     let (runtime, initial) = Runtime::start(consensus.clone(), &Observed::default());
-    let (_monitor, observed) = Monitor::start(runtime.targets());
+    let (monitor, observed) = Monitor::start(runtime.targets());
     let dataplane = DataPlane::start(DataPlaneOptions { threads: config.node.threads, slot: identity.slot }, initial)?;
 
     let http = std::net::TcpListener::bind(&config.listen.http).with_context(|| format!("listen.http = {}", config.listen.http))?;
@@ -58,7 +58,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     };
     http::spawn(http, seen)?;
 
-    let facts = Arc::new(NodeFacts::new(runtime.clone(), life.clone(), own_variables(&config)));
+    let facts = Arc::new(NodeFacts::new(runtime.clone(), monitor, life.clone(), own_variables(&config)));
     let mut tasks = JoinSet::new();
     serve_grpc(&config, &consensus, &runtime, &mut tasks).await?;
     {

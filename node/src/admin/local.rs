@@ -16,6 +16,12 @@ pub(crate) trait LocalTables: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Rows, in column order, of a `monitor.*_log` table.
+    fn monitor_log(&self, table: &str) -> Vec<Vec<Value>> {
+        let _ = table;
+        Vec::new()
+    }
+
     /// Ends this process in order (`PROXYSQL SHUTDOWN`).
     fn shut_down(&self);
 }

@@ -196,7 +196,7 @@ fn names(sql: &str) -> Vec<String> {
 }
 
 fn made_tables(audience: Audience, named: &[String]) -> Vec<VirtualTable> {
-    let visible = |table: &VirtualTable| named.contains(&table.name) && (audience == Audience::Admin || table.place == Place::Stats);
+    let visible = |table: &VirtualTable| named.contains(&table.name) && (audience == Audience::Admin || table.place.is_for_stats());
     virtual_tables().into_iter().filter(visible).collect()
 }
 
@@ -204,7 +204,7 @@ fn made_tables(audience: Audience, named: &[String]) -> Vec<VirtualTable> {
 fn table_names(audience: Audience) -> Vec<String> {
     let made = virtual_tables()
         .into_iter()
-        .filter(|table| table.place != Place::Disk && (audience == Audience::Admin || table.place == Place::Stats));
+        .filter(|table| table.place != Place::Disk && (audience == Audience::Admin || table.place.is_for_stats()));
     let mut names: Vec<String> = made.map(|table| table.name).filter(|name| stored::table(name).is_none()).collect();
     if audience == Audience::Admin {
         names.extend(stored::TABLES.iter().map(|table| table.name.to_owned()));

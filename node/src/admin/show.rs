@@ -99,6 +99,7 @@ fn table_names(schema: &str, audience: Audience) -> Vec<String> {
         ("main" | "stats", Audience::Stats) | ("stats", Audience::Admin) => made(Place::Stats).collect(),
         ("main" | "admin", Audience::Admin) => stored::TABLES.iter().map(|table| table.name.to_owned()).chain(made(Place::Temp)).collect(),
         ("disk", Audience::Admin) => made(Place::Disk).collect(),
+        ("monitor", _) => made(Place::Monitor).collect(),
         _ => Vec::new(),
     };
     names.sort();
@@ -115,11 +116,12 @@ fn find_made(schema: Option<&str>, table: &str, audience: Audience) -> Option<Vi
         None => None,
         Some("disk") => Some(Place::Disk),
         Some("stats") => Some(Place::Stats),
+        Some("monitor") => Some(Place::Monitor),
         Some(_) => Some(Place::Temp),
     };
     let fits = |found: &VirtualTable| {
         let by_place = place.map_or(found.place != Place::Disk, |place| found.place == place);
-        found.name == table && by_place && (audience == Audience::Admin || found.place == Place::Stats)
+        found.name == table && by_place && (audience == Audience::Admin || found.place.is_for_stats())
     };
     virtual_tables().into_iter().find(fits)
 }

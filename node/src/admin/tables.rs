@@ -3,6 +3,7 @@
 //! `main.t` is stored; `runtime_t`, `disk.t`, `stats.*` and `node_overrides` are made in the TEMP or an attached
 //! in-memory schema of the reading connection, filled only if the statement names them.
 
+mod monitor;
 mod runtime;
 mod stats;
 
@@ -24,15 +25,23 @@ pub(crate) enum Place {
     Disk,
     /// Seen as `stats.t` and as `t`.
     Stats,
+    /// Seen as `monitor.t` and as `t`.
+    Monitor,
 }
 
 impl Place {
+    /// Whether accounts that are limited to statistics see it.
+    pub(crate) const fn is_for_stats(self) -> bool {
+        matches!(self, Self::Stats | Self::Monitor)
+    }
+
     /// SQLite's name of the schema.
     pub(crate) const fn schema(self) -> &'static str {
         match self {
             Self::Temp => "temp",
             Self::Disk => "disk",
             Self::Stats => "stats",
+            Self::Monitor => "monitor",
         }
     }
 }
@@ -43,6 +52,7 @@ enum Source {
     Runtime(&'static TableDescription),
     Disk(&'static TableDescription),
     Stats(&'static stats::StatsTable),
+    Monitor(&'static monitor::LogTable),
     NodeOverrides,
 }
 
@@ -63,8 +73,10 @@ pub(crate) fn virtual_tables() -> Vec<VirtualTable> {
     let disk = stored::TABLES.iter().map(|table| VirtualTable { place: Place::Disk, name: table.name.into(), source: Source::Disk(table) });
     let stats =
         stats::TABLES.iter().map(|table| VirtualTable { place: Place::Stats, name: table.name.into(), source: Source::Stats(table) });
+    let monitor =
+        monitor::TABLES.iter().map(|table| VirtualTable { place: Place::Monitor, name: table.name.into(), source: Source::Monitor(table) });
     let overrides = VirtualTable { place: Place::Temp, name: "node_overrides".into(), source: Source::NodeOverrides };
-    runtime.chain(disk).chain(stats).chain([overrides]).collect()
+    runtime.chain(disk).chain(stats).chain(monitor).chain([overrides]).collect()
 }
 
 const NODE_OVERRIDES: &str =
@@ -81,6 +93,7 @@ impl VirtualTable {
                 table.columns.iter().map(|column| format!("{} {}", column.name, column.kind)).collect::<Vec<_>>().join(", ")
             }
             Source::Stats(table) => table.columns.to_owned(),
+            Source::Monitor(table) => table.columns.to_owned(),
             Source::NodeOverrides => NODE_OVERRIDES.to_owned(),
         };
         connection.execute_batch(&format!("CREATE TABLE {}.{} ({columns})", self.place.schema(), self.name))?;
@@ -97,6 +110,7 @@ impl VirtualTable {
             Source::Runtime(table) => insert(connection, &target, runtime::rows(context, connection, table)?),
             Source::Disk(table) => Ok(connection.execute_batch(&format!("INSERT INTO {target} SELECT * FROM main.disk_{}", table.name))?),
             Source::Stats(table) => insert(connection, &target, (table.rows)(context, connection)?),
+            Source::Monitor(table) => insert(connection, &target, context.facts.monitor_log(table.name)),
             Source::NodeOverrides => {
                 Ok(connection.execute_batch(&format!("INSERT INTO {target} SELECT node_id, name, value FROM main.node_overrides"))?)
             }
@@ -109,6 +123,7 @@ impl VirtualTable {
         match self.source {
             Source::Runtime(table) | Source::Disk(table) => table.show_create(&self.name),
             Source::Stats(table) => lines(table.columns),
+            Source::Monitor(table) => lines(table.columns),
             Source::NodeOverrides => lines(NODE_OVERRIDES),
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use quorumsql_dataplane::config::Protocol;
+use rusqlite::types::Value as SqlValue;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
@@ -16,19 +17,32 @@ use crate::runtime::{Observed, ProtocolTargets, Seen, Targets};
 const MAX_LOG: usize = 1000;
 
 /// A server: host and port.
-pub(crate) type Server = (String, u16);
+pub(super) type Server = (String, u16);
 
 /// A row of a `monitor.*_log` table.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct LogRow {
+pub(super) struct LogRow {
     /// Start of the check, microseconds since 1970.
-    pub(crate) time_start_us: u64,
+    time_start_us: u64,
     /// How long a successful one took, microseconds; 0 if it failed.
-    pub(crate) success_time_us: u64,
+    success_time_us: u64,
     /// Answer of the role check.
-    pub(crate) read_only: Option<bool>,
+    read_only: Option<bool>,
     /// Why it failed.
-    pub(crate) error: Option<String>,
+    error: Option<String>,
+}
+
+impl LogRow {
+    /// In the order of the table's columns.
+    pub(super) fn values(self, (host, port): Server, kind: Kind) -> Vec<SqlValue> {
+        let integer = |number: u64| SqlValue::Integer(i64::try_from(number).unwrap_or(i64::MAX));
+        let mut values = vec![SqlValue::Text(host), integer(port.into()), integer(self.time_start_us), integer(self.success_time_us)];
+        if kind == Kind::Role {
+            values.push(self.read_only.map_or(SqlValue::Null, |on| integer(on.into())));
+        }
+        values.push(self.error.map_or(SqlValue::Null, SqlValue::Text));
+        values
+    }
 }
 
 /// All records, and the channel on which their summary is published.

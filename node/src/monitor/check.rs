@@ -18,7 +18,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 
 /// What is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// Whether a new connection can be opened.
     Connect,
     /// Whether the server answers.

@@ -17,12 +17,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use quorumsql_dataplane::config::Protocol;
+use rusqlite::types::Value as SqlValue;
 use tokio::sync::watch;
 
 use self::board::Board;
-pub(crate) use self::board::{LogRow, Server};
-pub(crate) use self::check::Kind;
-use self::check::{Check, Login};
+use self::check::{Check, Kind, Login};
 use self::task::AbortOnDrop;
 use crate::runtime::{Observed, ProtocolTargets, Targets};
 
@@ -41,9 +40,20 @@ impl Monitor {
         (Self { board, _supervisor: supervisor }, observed)
     }
 
-    /// Results of one kind of check, oldest first, as the `monitor.*_log` tables show them.
-    pub(crate) fn log(&self, protocol: Protocol, kind: Kind) -> Vec<(Server, LogRow)> {
-        self.board.log(protocol, kind)
+    /// Rows of a `monitor.*_log` table, by server, oldest first.
+    pub(crate) fn log_table(&self, table: &str) -> Vec<Vec<SqlValue>> {
+        let (protocol, check) = match table.split_once("_server_") {
+            Some(("mysql", check)) => (Protocol::Mysql, check),
+            Some(("pgsql", check)) => (Protocol::Pgsql, check),
+            _ => return Vec::new(),
+        };
+        let kind = match check {
+            "connect_log" => Kind::Connect,
+            "ping_log" => Kind::Ping,
+            "read_only_log" => Kind::Role,
+            _ => return Vec::new(),
+        };
+        self.board.log(protocol, kind).into_iter().map(|(server, row)| row.values(server, kind)).collect()
     }
 }
 
@@ -86,3 +96,6 @@ fn checks(protocol: Protocol, targets: &ProtocolTargets) -> impl Iterator<Item =
         })
     })
 }
+
+#[cfg(test)]
+mod live_test;
