@@ -71,10 +71,8 @@ async fn errors_in_transactions_and_unknown_statements() {
     assert_eq!(told(&client.prepare("SELECT nonsense").await.unwrap_err()).0, "42703");
     assert_eq!(one(&client, "SELECT 1").await, "1");
     client.simple_query("DEALLOCATE ALL").await.unwrap();
-    assert_eq!(
-        told(&client.execute(&insert, &[&3]).await.unwrap_err()),
-        ("26000".into(), "prepared statement \"s1\" does not exist".into())
-    );
+    let (code, text) = told(&client.execute(&insert, &[&3]).await.unwrap_err());
+    assert!(code == "26000" && text.starts_with("prepared statement \"s") && text.ends_with("does not exist"), "{code} {text}");
 }
 
 #[tokio::test]

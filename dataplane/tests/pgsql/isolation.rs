@@ -10,7 +10,8 @@ async fn state_stays_with_its_client_and_is_gone_when_it_leaves() {
     let plane = Setup::writer(&server, 2).start();
     let second = plane.client().await;
     for (make, look, own, other) in [
-        ("SET search_path = mine", "SHOW search_path", "mine", "\"$user\", public"),
+        ("RESET geqo; SET search_path = mine", "SHOW search_path", "mine", "\"$user\", public"),
+        ("SET TIME ZONE -7", "SELECT (current_setting('TimeZone') = '<-07>+07')::text", "true", "false"),
         ("SELECT 1; SET work_mem = '8MB'", "SHOW work_mem", "8MB", "4MB"),
         ("CREATE TEMP TABLE hidden (i int)", "SELECT coalesce(to_regclass('hidden')::text, '-')", "hidden", "-"),
         ("SELECT pg_advisory_lock(1)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", "1", "0"),
@@ -40,13 +41,39 @@ async fn state_stays_with_its_client_and_is_gone_when_it_leaves() {
 }
 
 #[tokio::test]
+async fn a_plain_set_follows_its_client_without_a_pin() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let (first, second) = (plane.client().await, plane.client().await);
+    let looks = ["SHOW search_path", "SHOW work_mem", "SHOW DateStyle", "SHOW app.tenant"];
+    second.simple_query("SET app.tenant = 'other'").await.unwrap();
+    let mut theirs = Vec::new();
+    for look in looks {
+        theirs.push(one(&second, look).await);
+    }
+    for set in ["SET search_path = a, \"B c\"", "SET work_mem TO '8MB'", "SET datestyle = ISO, DMY", "SET app.tenant = 'it''s'"] {
+        first.simple_query(set).await.unwrap();
+    }
+    assert_eq!(told(&first.simple_query("SET work_mem = nonsense").await.unwrap_err()).0, "22023");
+    for _ in 0..3 {
+        for ((look, mine), theirs) in looks.iter().zip(["a, \"B c\"", "8MB", "ISO, DMY", "it's"]).zip(&theirs) {
+            assert_eq!(one(&first, look).await, mine);
+            assert_eq!(one(&second, look).await, *theirs, "{look}");
+        }
+    }
+    assert_eq!(plane.opened(), 1);
+    first.simple_query("DISCARD ALL").await.unwrap();
+    assert_eq!(one(&first, "SHOW work_mem").await, "4MB");
+}
+
+#[tokio::test]
 async fn discard_all_unpins() {
     let server = Postgres::start(&[]);
     let plane = Setup::writer(&server, 1).start();
     let mut config = plane.config();
     config.application_name("keeper");
     let first = crate::support::connect(&config).await.unwrap();
-    first.simple_query("SET work_mem = '8MB'").await.unwrap();
+    first.simple_query("SET work_mem = '8MB'; CREATE TEMP TABLE t (i int)").await.unwrap();
     first.simple_query("DISCARD ALL").await.unwrap();
     let second = plane.client().await;
     assert_eq!(one(&second, "SHOW work_mem").await, "4MB");

@@ -88,6 +88,8 @@ impl Setup {
 pub(crate) fn quick() -> Variables {
     Variables {
         connect_timeout_server_max: Duration::from_secs(5),
+        // Idle connections stay, so that tests can count them.
+        free_connections_pct: 100,
         server_version: "15.0".into(),
         default_charset: "UTF8".into(),
         ..Variables::default()

@@ -36,7 +36,7 @@ struct PgParts {
     scanner: Scanner,
     prepared: crate::session::pgsql::prepared::Prepared,
     have: crate::session::pgsql::settings::Settings,
-    report: Vec<(Box<[u8]>, Box<[u8]>)>,
+    report: super::Report,
     key: Option<super::CancelKey>,
 }
 
@@ -58,6 +58,10 @@ impl Dialect for Pgsql {
 
     fn on_idle_bytes(backend: &mut Self::Backend, bytes: &Chunk) -> bool {
         backend.on_idle_bytes(bytes)
+    }
+
+    async fn ping(backend: &mut Self::Backend) -> io::Result<()> {
+        backend.ping().await.map_err(io::Error::other)
     }
 
     fn goodbye() -> &'static [u8] {

@@ -24,6 +24,9 @@ pub(crate) use login::{Credentials, connect, nonce};
 /// PostgreSQL 18 reports 16 parameters; a server that invents names is not followed.
 const REPORT_LIMIT: usize = 64;
 
+/// Names and values of ParameterStatus messages.
+pub(crate) type Report = Vec<(Box<[u8]>, Box<[u8]>)>;
+
 /// One connection with everything that we know of its state.
 pub(crate) struct PgBackend {
     pub(crate) link: Link,
@@ -35,7 +38,7 @@ pub(crate) struct PgBackend {
     /// Settings that we have set on it.
     pub(crate) have: Settings,
     /// Its latest ParameterStatus values, in the order in which they first came.
-    pub(crate) report: Vec<(Box<[u8]>, Box<[u8]>)>,
+    pub(crate) report: Report,
     /// To cancel what it runs; `None` for servers that tell no key.
     pub(crate) key: Option<CancelKey>,
     /// A cancel request may still hit it: it must not go to another client.

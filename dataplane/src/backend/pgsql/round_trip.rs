@@ -35,6 +35,14 @@ impl PgBackend {
         Ok(())
     }
 
+    /// Asks whether the server is well: an empty query.
+    ///
+    /// # Errors
+    /// The connection must be closed.
+    pub(crate) async fn ping(&mut self) -> Result<(), BackendError> {
+        self.run("", &mut Vec::new()).await
+    }
+
     /// Runs `sql` by the simple protocol and throws its rows away. A Query destroys the unnamed statement.
     async fn run(&mut self, sql: &str, told: &mut Vec<u8>) -> Result<(), BackendError> {
         let mut request = Vec::with_capacity(sql.len() + 6);

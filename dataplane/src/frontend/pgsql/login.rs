@@ -90,6 +90,7 @@ impl Entrant {
     fn into_client(self, link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) -> Box<Client> {
         let (client_addr, proxy_addr) = (link.peer_addr().host(), link.local_addr().host());
         let proxy_port = link.local_addr().port().unwrap_or(0);
+        let settings = Rc::new(self.settings);
         Box::new(Client {
             link,
             session,
@@ -100,7 +101,8 @@ impl Entrant {
             login: self.login,
             user: self.user,
             database: self.database,
-            settings: self.settings,
+            start: Rc::clone(&settings),
+            settings,
             client_addr,
             proxy_addr,
             proxy_port,

@@ -51,7 +51,9 @@ struct Client {
     user: String,
     database: String,
     /// What it asked for at start-up.
-    settings: Settings,
+    start: Rc<Settings>,
+    /// The same with what it has set since.
+    settings: Rc<Settings>,
     client_addr: String,
     proxy_addr: String,
     proxy_port: u16,
@@ -131,5 +133,19 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         self.worker.forget_key(self.session.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size_of_future<F: Future>(_make: impl Fn(Box<Newcomer>) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_waiting_client_is_cheap() {
+        assert!(size_of_future(serve) <= 128, "{} bytes", size_of_future(serve));
     }
 }

@@ -1,5 +1,6 @@
 //! Prepared statements: one registry per worker, one map per client, one bounded set per server connection (pgsql-dataplane.md 4.6).
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,9 +34,16 @@ pub(crate) struct Statement {
     pub(crate) digest_text: Box<[u8]>,
     pub(crate) class: Class,
     pub(crate) effects: Effects,
+    /// A server has parsed it once.
+    pub(crate) is_proven: Cell<bool>,
 }
 
 impl Statement {
+    /// Whether no server needs to be asked if it can be parsed: it names nothing that can go away.
+    pub(crate) fn surely_parses(&self) -> bool {
+        self.is_proven.get() && matches!(self.class, Class::Transaction(_))
+    }
+
     /// Its name on servers: no client's name ever gets there, so nothing clashes.
     pub(crate) fn server_name(&self) -> Vec<u8> {
         Self::name_of(self.id)

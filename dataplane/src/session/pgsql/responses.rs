@@ -223,8 +223,9 @@ impl Responses {
             | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement)
             | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute) => {}
             (tag::PARSE_COMPLETE, Expected::Parse { .. }) => {
-                if let Some(Expected::Parse { audience: Audience::Proxy, .. }) = self.due.pop_front() {
-                    return Ok(Reply::Swallow);
+                if let Some(Expected::Parse { audience, named, .. }) = self.due.pop_front() {
+                    named.iter().for_each(|named| named.statement.is_proven.set(true));
+                    return Ok(if audience == Audience::Proxy { Reply::Swallow } else { Reply::Forward });
                 }
             }
             (tag::CLOSE_COMPLETE, Expected::Close(audience)) => {

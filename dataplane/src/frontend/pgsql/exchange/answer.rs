@@ -1,5 +1,7 @@
 //! What the server says: relayed by tag, rows never looked at, whole reads forwarded without a copy where nothing is to be changed.
 
+use std::rc::Rc;
+
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::Step;
@@ -7,6 +9,7 @@ use quorumsql_wire::pgsql::sqlstate;
 
 use super::{Attached, End, Exchange};
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
+use crate::session::pgsql::settings::Setting;
 use crate::worker::chunk::Chunk;
 
 /// Bytes for the client: a part of what the server sent, with changes.
@@ -25,6 +28,8 @@ struct Told {
     discarded: bool,
     /// The server dropped all prepared statements.
     deallocated: bool,
+    /// The client has set this.
+    setting: Option<Setting>,
     /// The connection ends: why.
     lost: Option<String>,
 }
@@ -54,6 +59,9 @@ impl Exchange<'_> {
             }
         }
         self.note(told.notes);
+        if let Some(setting) = &told.setting {
+            Rc::make_mut(&mut self.client.settings).set(setting);
+        }
         if told.deallocated {
             self.client.statements.clear();
         }
@@ -61,6 +69,7 @@ impl Exchange<'_> {
             self.client.statements.clear();
             self.client.unnamed = None;
             self.client.tell_parameters = true;
+            self.client.settings = Rc::clone(&self.client.start);
         }
         if let Some(server) = &self.server
             && server.due.is_skipping()
@@ -172,6 +181,7 @@ impl Attached {
                 if ends_connection(fields.severity) {
                     return Err(fields.message);
                 }
+                self.failed = true;
             }
             tag::COMMAND_COMPLETE => match body {
                 b"DISCARD ALL\0" => {
@@ -188,6 +198,12 @@ impl Attached {
             tag::READY => {
                 self.conn.status = TransactionStatus::decode(body).map_err(|error| error.to_string())?;
                 self.expired = false;
+                if let Some(setting) = self.setting.take()
+                    && !self.failed
+                {
+                    self.conn.have.set(&setting);
+                    told.setting = Some(setting);
+                }
             }
             _ => {}
         }

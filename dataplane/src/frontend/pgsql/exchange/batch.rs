@@ -47,6 +47,9 @@ impl Exchange<'_> {
             Ok(seen) => seen,
             Err(wanted) => return Ok(Done::More(wanted)),
         };
+        if let Some(done) = self.parse_without_server(input, &seen) {
+            return Ok(done);
+        }
         if let Some(name) = &seen.unknown {
             self.say_error(&unknown_statement(name), false);
             self.client.skip_to_sync = true;
@@ -83,6 +86,21 @@ impl Exchange<'_> {
                 }
             },
         }
+    }
+
+    /// A batch that only prepares BEGIN, COMMIT and their like, which some server has parsed before: a client that prepares them one by one
+    /// on many connections (pgbench) would otherwise wait for connections that its own transactions hold.
+    fn parse_without_server(&mut self, input: &[u8], seen: &Seen) -> Option<Done> {
+        let statement = seen.first.as_ref().filter(|first| first.surely_parses())?;
+        let frame = frame::decode(input, SMALL_MESSAGE).ok().flatten()?;
+        let FrontendMessage::Parse(parse) = FrontendMessage::decode(frame).ok()? else { return None };
+        let is_all = seen.synced == Some(frame.size() + HEADER_LENGTH);
+        if !is_all || parse.name.is_empty() || self.client.statements.contains_key(parse.name) {
+            return None;
+        }
+        self.define(parse.name, Rc::clone(statement));
+        self.say_with(backend::parse_complete);
+        Some(Done::Consumed)
     }
 
     /// Collects what the batch does. `Err` = so many bytes of input are needed first.
@@ -188,6 +206,7 @@ impl Exchange<'_> {
                 digest_text: scan.digest_text.as_slice().into(),
                 class: scan.class,
                 effects: scan.effects,
+                ..Statement::default()
             };
             self.put_scan(scan);
             statement

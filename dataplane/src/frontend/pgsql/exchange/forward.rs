@@ -124,8 +124,12 @@ impl Exchange<'_> {
             return Ok(done);
         }
         self.begin_unit(false);
+        let setting = self.setting.take();
         if let Some(server) = &mut self.server {
-            server.note_effects();
+            if setting.is_none() {
+                server.note_effects();
+            }
+            (server.setting, server.failed) = (setting, false);
             server.conn.prepared.unnamed = 0;
         }
         self.push(Expected::Query);

@@ -27,10 +27,9 @@ impl Exchange<'_> {
     /// Writes what waits to be written, then reads. No buffer is held while waiting; no chunk is lost if the poll is abandoned.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let mut progress = false;
-        match self.poll_write_server(cx) {
-            Some(Ok(())) => progress = true,
-            // The reason, if the server gave one, is still to be read.
-            Some(Err(())) | None => {}
+        // After a failed write the reason, if the server gave one, is still to be read.
+        if let Some(Ok(())) = self.poll_write_server(cx) {
+            progress = true;
         }
         match self.poll_write_client(cx) {
             Some(Ok(())) => progress = true,
@@ -44,6 +43,11 @@ impl Exchange<'_> {
             return Poll::Ready(event);
         }
         if let Poll::Ready(signal) = self.client.session.poll_interrupt(cx) {
+            return Poll::Ready(Event::Signal(signal));
+        }
+        if self.is_pinned_idle()
+            && let Some(signal) = self.client.session.take_signal()
+        {
             return Poll::Ready(Event::Signal(signal));
         }
         if progress && (self.input.is_some() || self.server.as_ref().is_none_or(|server| server.due.is_empty())) {

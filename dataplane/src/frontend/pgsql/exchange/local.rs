@@ -13,6 +13,7 @@ use super::request::{Done, malformed};
 use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
+use crate::session::pgsql::settings::Setting;
 
 impl Exchange<'_> {
     /// Looks at a statement. The scan is the worker's; give it back by [`Exchange::put_scan`].
@@ -58,6 +59,9 @@ impl Exchange<'_> {
         match self.route(looked, scan.class, scan.effects) {
             Route::To(hostgroup, multiplex) => {
                 self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
+                if scan.effects == Effects::SESSION_SETTING && !self.client.settings.is_full() {
+                    self.setting = Setting::of(sql);
+                }
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {

@@ -30,6 +30,7 @@ use crate::config::{HostgroupId, Protocol};
 use crate::pool::{AcquireError, PooledConnection, Request};
 use crate::session::pgsql::pins::Pins;
 use crate::session::pgsql::responses::Responses;
+use crate::session::pgsql::settings::Setting;
 use crate::worker::chunk::Chunk;
 use crate::worker::session::Signal;
 use crate::worker::snapshot::Snapshot;
@@ -58,6 +59,8 @@ struct Exchange<'a> {
     server: Option<Attached>,
     /// What was decided of the unit at the front of `input`.
     decided: Option<Unit>,
+    /// The unit at the front is a SET that is followed.
+    setting: Option<Setting>,
     /// For what the session's timer runs.
     clock: Clock,
 }
@@ -105,6 +108,9 @@ struct Attached {
     leaving: bool,
     /// The statement's deadline has passed: its error is the deadline's.
     expired: bool,
+    /// The SET that runs alone, and whether it has failed.
+    setting: Option<Setting>,
+    failed: bool,
 }
 
 /// What to do after looking at requests.
@@ -130,6 +136,7 @@ pub(super) async fn run(client: &mut Client, chunk: Chunk) -> Result<(), End> {
         out: None,
         server: None,
         decided: None,
+        setting: None,
         clock: Clock::Nothing,
     };
     match exchange.drive().await {
@@ -174,6 +181,12 @@ impl Exchange<'_> {
         self.server.is_none() && self.input.is_none() && self.passing.left == 0
     }
 
+    /// The session holds a connection, though nothing runs and no transaction is open.
+    fn is_pinned_idle(&self) -> bool {
+        let idle = |server: &Attached| server.due.is_empty() && server.conn.status == TransactionStatus::Idle;
+        self.input.is_none() && self.server.as_ref().is_some_and(idle)
+    }
+
     /// Status that a ReadyForQuery of ours must carry.
     fn status(&self) -> TransactionStatus {
         match &self.server {
@@ -193,12 +206,12 @@ impl Exchange<'_> {
             Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
             Err(error) => {
                 client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
-                self.decided = None;
+                (self.decided, self.setting) = (None, None);
                 return self.fail_front(&acquire_error(&error));
             }
         };
         let mut told = Vec::new();
-        if conn.have != client.settings {
+        if conn.have != *client.settings {
             let limit = self.config.pgsql.variables.connect_timeout_server;
             let aligned = client.ctx.ticker().guard(limit, Box::pin(conn.align(&client.settings, &mut told))).await;
             let error = match aligned {
@@ -216,7 +229,7 @@ impl Exchange<'_> {
                 )),
             };
             if let Some(fields) = error {
-                self.decided = None;
+                (self.decided, self.setting) = (None, None);
                 return self.fail_front(&fields.detail("while setting the parameters that the client asked for at login"));
             }
         }
@@ -237,6 +250,8 @@ impl Exchange<'_> {
             own: Vec::new(),
             leaving: false,
             expired: false,
+            setting: None,
+            failed: false,
         });
         Ok(())
     }
@@ -325,7 +340,8 @@ impl Exchange<'_> {
             Signal::Kill => return Err(End::Fatal(shutdown())),
             Signal::KillQuery => self.cancel_running(),
             Signal::ServerGone => self.lost("the server was taken out of service".into())?,
-            // A drain waits for the end of the exchange.
+            // A drain waits for the end of what runs, but not for the end of a pin.
+            Signal::Drain if self.is_pinned_idle() => return Err(End::Fatal(shutdown())),
             Signal::Drain => {}
         }
         Ok(())
