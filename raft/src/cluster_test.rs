@@ -155,7 +155,9 @@ async fn three_nodes_form_survive_the_leader_and_refuse_without_a_quorum() {
     let mut dead = vec![nodes.remove(position)];
     dead[0].kill();
     nodes[0].insert("10.0.0.2").await;
-    nodes[1].insert("10.0.0.3").await;
+    let third = nodes[1].insert("10.0.0.3").await;
+    // What the other one has in its log but was not yet told to be committed would rightly be missing below.
+    nodes[0].until("told of it", |status| status.applied_index >= third.index).await;
 
     // The second one dies: refused at once and with the reason, and pre-vote keeps the term where it is.
     dead.push(nodes.remove(1));
