@@ -91,8 +91,10 @@ impl RaftStateMachine<TypeConfig> for Machine {
             }
             let Some(last) = rows.last().map(|row| row.index) else { continue };
             self.wait_until_durable(last).await?;
+            let span = tracing::info_span!("raft.apply", raft.index = last, raft.entries = rows.len());
             let state = self.state.clone();
-            let results = tokio::task::spawn_blocking(move || state.apply(rows)).await.map_err(io::Error::other)?;
+            let apply = tokio::task::spawn_blocking(move || span.in_scope(|| state.apply(rows)));
+            let results = apply.await.map_err(io::Error::other)?;
             let results = results.map_err(stop_if_undecodable)?;
             if results.len() != responders.len() {
                 return Err(io::Error::other("apply answered another number of entries than it was given"));

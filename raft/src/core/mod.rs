@@ -29,6 +29,7 @@ use openraft::{
 };
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tracing::Instrument;
 
 pub(crate) use self::reports::{Contact, Reports};
 use crate::{
@@ -277,6 +278,13 @@ struct RaftLog {
 
 impl Log for RaftLog {
     async fn propose(&self, term: u64, entries: Vec<Bytes>) -> Vec<Result<ApplyResult, ProposeError>> {
+        let span = tracing::info_span!("raft.propose", raft.term = term, raft.entries = entries.len());
+        self.append_all(term, entries).instrument(span).await
+    }
+}
+
+impl RaftLog {
+    async fn append_all(&self, term: u64, entries: Vec<Bytes>) -> Vec<Result<ApplyResult, ProposeError>> {
         let mut answers = Vec::with_capacity(entries.len());
         for entry in entries {
             let (responder, answer) = ProgressResponder::complete_only();

@@ -167,6 +167,7 @@ impl Thread {
     }
 
     fn write(&mut self, batch: &[Command]) -> io::Result<()> {
+        let _span = tracing::info_span!("raft.append", raft.commands = batch.len()).entered();
         let mut purge = None;
         for command in batch {
             match command {
