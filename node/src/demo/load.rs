@@ -49,7 +49,11 @@ fn statements(backends: &Backends, user: &(String, String)) -> Vec<String> {
             ("monitor_password", "monitor"),
             ("monitor_ping_interval", "1000"),
             ("monitor_read_only_interval", "500"),
-            ("monitor_connect_interval", "5000"),
+            ("monitor_connect_interval", "10000"),
+            // A busy machine is no dead server: three nodes and their databases may share two cores.
+            ("monitor_connect_timeout", "3000"),
+            ("monitor_ping_timeout", "2000"),
+            ("monitor_read_only_timeout", "2000"),
         ] {
             statements
                 .push(format!("UPDATE global_variables SET variable_value = '{value}' WHERE variable_name = '{protocol}-{variable}'"));

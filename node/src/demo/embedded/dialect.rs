@@ -97,6 +97,11 @@ fn edit(tokens: &[Token<'_>], at: usize, edits: &mut Edits<'_>, variable: &dyn F
             edits.replace(token.start, tokens[at + 3].end(), "");
             4
         }
+        Kind::Word if word(0, "E") && tokens.get(at + 1).is_some_and(|next| next.kind == Kind::String && next.start == token.end()) => {
+            let text = unescaped(&tokens[at + 1].unquoted()).replace('\'', "''");
+            edits.replace(token.start, tokens[at + 1].end(), &format!("'{text}'"));
+            2
+        }
         Kind::Word if word(0, "pg_catalog") && sign(1, '.') => {
             edits.replace(token.start, tokens[at + 1].end(), "");
             2
@@ -123,6 +128,25 @@ fn is_select_item(tokens: &[Token<'_>], at: usize) -> bool {
     let ends = tokens.get(at + 1).is_none_or(|next| next.is_sign(',') || next.is_sign(';') || next.is("FROM") || next.is("LIMIT"));
     let depth = |sign: char| tokens[..at].iter().filter(|token| token.is_sign(sign)).count();
     starts && ends && tokens[0].is("SELECT") && depth('(') == depth(')')
+}
+
+/// What PostgreSQL's `E'…'` stands for, escapes by number left out.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        plain.push(match character {
+            '\\' => match characters.next() {
+                Some('n') => '\n',
+                Some('t') => '\t',
+                Some('r') => '\r',
+                Some(other) => other,
+                None => '\\',
+            },
+            other => other,
+        });
+    }
+    plain
 }
 
 /// `INT AUTO_INCREMENT PRIMARY KEY`, `SERIAL PRIMARY KEY` → SQLite's form; without PRIMARY KEY beside it just an integer.
@@ -189,6 +213,7 @@ mod tests {
             ("SELECT * FROM t WHERE a = 1 FOR NO KEY UPDATE OF t, u SKIP LOCKED", "SELECT * FROM t WHERE a = 1 "),
             ("SELECT 'FOR UPDATE' FROM t LOCK IN SHARE MODE", "SELECT 'FOR UPDATE' FROM t "),
             ("SELECT $1::int4 + x::double precision, 'a'::varchar(3)", "SELECT $1 + x, 'a'"),
+            (r"SELECT set_config(E'a', E'it''s \\ \n', false)", "SELECT set_config('a', 'it''s \\ \n', false)"),
             ("SELECT pg_catalog.version()", "SELECT version()"),
             ("CREATE TABLE t (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY)", "CREATE TABLE t (id INTEGER PRIMARY KEY AUTOINCREMENT)"),
             ("CREATE TABLE t (v VARCHAR(9) DEFAULT 'x')", "CREATE TABLE t (v VARCHAR(9) DEFAULT 'x')"),
