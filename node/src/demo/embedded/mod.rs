@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use quorumsql_wire::pgsql::scram::{DEFAULT_ITERATIONS, Verifier};
 use rusqlite::Connection;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -50,7 +51,8 @@ impl Embedded {
         prepare(&file)?;
         let mut known = vec![("demo".to_owned(), "demo".to_owned()), ("monitor".to_owned(), "monitor".to_owned())];
         known.extend_from_slice(accounts);
-        let known = Arc::new(known);
+        let known: Arc<Vec<Known>> =
+            Arc::new(known.into_iter().map(|(name, password)| Known::new(name, password)).collect::<Result<_, _>>()?);
         let (mut mysql, mut pgsql, mut tasks) = (Vec::new(), Vec::new(), JoinSet::new());
         for id in 1..=SERVERS {
             let listeners = (TcpListener::bind("127.0.0.1:0").await?, TcpListener::bind("127.0.0.1:0").await?);
@@ -99,7 +101,23 @@ impl Server {
 /// One server as both faces see it.
 struct EmbeddedDatabase {
     server: Arc<Server>,
-    accounts: Arc<Vec<(String, String)>>,
+    accounts: Arc<Vec<Known>>,
+}
+
+/// A user. SCRAM's costly derivation is done once, not at each of the many logins of nodes and monitors.
+struct Known {
+    name: String,
+    password: String,
+    verifier: String,
+}
+
+impl Known {
+    fn new(name: String, password: String) -> anyhow::Result<Self> {
+        let mut salt = [0_u8; 16];
+        getrandom::fill(&mut salt)?;
+        let verifier = Verifier::derive(password.as_bytes(), &salt, DEFAULT_ITERATIONS).to_stored();
+        Ok(Self { name, password, verifier })
+    }
 }
 
 impl Database for EmbeddedDatabase {
@@ -137,7 +155,14 @@ impl Database for EmbeddedDatabase {
     }
 
     async fn account(&self, login: &Login) -> Result<Option<Account>, SqlError> {
-        Ok(self.accounts.iter().find(|(name, _)| *name == login.user).map(|(_, password)| Account { secret: password.clone() }))
+        let known = self.accounts.iter().find(|known| known.name == login.user);
+        Ok(known.map(|known| {
+            let secret = match login.face {
+                Face::Mysql => known.password.clone(),
+                Face::Pgsql => known.verifier.clone(),
+            };
+            Account { secret }
+        }))
     }
 
     async fn open(&self, login: Login) -> Result<EmbeddedSession, SqlError> {
