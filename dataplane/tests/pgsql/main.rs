@@ -4,6 +4,7 @@ mod extended;
 mod isolation;
 mod login;
 mod loss;
+mod raw;
 mod routing;
 mod simple;
 mod support;

@@ -56,6 +56,11 @@ impl Pins {
         self.0 |= Self::RULE;
     }
 
+    /// A rule lets the connection go (as far as it is concerned).
+    pub(crate) fn remove_rule(&mut self) {
+        self.0 &= !Self::RULE;
+    }
+
     /// DISCARD ALL ended what lives on the server; a rule's pin stays.
     pub(crate) fn clear(&mut self) {
         self.0 &= Self::RULE;

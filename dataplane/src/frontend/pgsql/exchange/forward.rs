@@ -106,8 +106,10 @@ impl Exchange<'_> {
             server.unit = unit;
             server.mark = server.conn.prepared.clock();
             server.conn.cells().queries.add(1);
-            if unit.multiplex == Some(0) {
-                server.pins.add_rule();
+            match unit.multiplex {
+                Some(0) => server.pins.add_rule(),
+                Some(1) => server.pins.remove_rule(),
+                _ => {}
             }
         }
         self.client.ctx.stats(crate::config::Protocol::Pgsql).forwarded.add(1);

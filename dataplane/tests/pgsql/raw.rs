@@ -1,0 +1,221 @@
+//! Messages that no driver sends, byte by byte.
+
+use std::time::Duration;
+
+use quorumsql_chaos::servers::Postgres;
+use quorumsql_dataplane::config::Variables;
+use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frontend::{self, Target};
+use quorumsql_wire::pgsql::{frame, startup};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::support::{Plane, Setup, quick, until};
+
+/// A client made of bytes.
+struct Raw {
+    socket: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Raw {
+    async fn open(plane: &Plane) -> Self {
+        Self { socket: TcpStream::connect(("127.0.0.1", plane.port)).await.unwrap(), buffer: Vec::new() }
+    }
+
+    async fn login(plane: &Plane) -> Self {
+        let mut raw = Self::open(plane).await;
+        raw.send(|out| startup::startup_message(out, [("user", "demo"), ("database", "demo")])).await;
+        let mut auth = ClientAuth::new("demo", "demo", CleartextPolicy::Refuse);
+        loop {
+            let (tag, body) = raw.next().await.unwrap();
+            assert_eq!(tag, b'R', "{}", String::from_utf8_lossy(&body));
+            let mut out = Vec::new();
+            let step = auth.on_request(&body, &[7; 18], &mut out).unwrap();
+            raw.socket.write_all(&out).await.unwrap();
+            if step == ClientStep::Done {
+                break;
+            }
+        }
+        let mut pid = 0;
+        loop {
+            match raw.next().await.unwrap() {
+                (b'K', body) => pid = u32::from_be_bytes(body[..4].try_into().unwrap()),
+                (b'Z', _) => break,
+                (tag, _) => assert_eq!(tag, b'S'),
+            }
+        }
+        assert_eq!(pid >> 24, 3, "process ids carry the slot");
+        raw
+    }
+
+    async fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        let mut out = Vec::new();
+        encode(&mut out);
+        self.socket.write_all(&out).await.unwrap();
+    }
+
+    /// The next message; `None` = closed.
+    async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            if let Some(frame) = frame::decode(&self.buffer, usize::MAX).unwrap() {
+                let message = (frame.tag, frame.body.to_vec());
+                let size = frame.size();
+                self.buffer.drain(..size);
+                return Some(message);
+            }
+            if self.socket.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// Tags up to ReadyForQuery, whose status follows its tag; parameters and notices are left out.
+    async fn tags(&mut self) -> String {
+        self.tags_until(b'Z').await
+    }
+
+    async fn tags_until(&mut self, last: u8) -> String {
+        let mut tags = String::new();
+        while let Some((tag, body)) = self.next().await {
+            if !matches!(tag, b'S' | b'N') {
+                tags.push(tag as char);
+            }
+            if tag == b'Z' {
+                tags.push(body[0] as char);
+            }
+            if tag == last {
+                break;
+            }
+        }
+        tags
+    }
+
+    /// The error that comes last, and that the connection ends with it.
+    async fn last_words(&mut self) -> (String, String) {
+        let mut last = None;
+        while let Some((tag, body)) = self.next().await {
+            last = (tag == b'E').then(|| ErrorFields::decode(&body).unwrap());
+        }
+        let fields = last.expect("an error before the end");
+        (fields.code, fields.message)
+    }
+}
+
+#[tokio::test]
+async fn before_login() {
+    let server = Postgres::start(&[]);
+    let variables = Variables { connect_timeout_client: Duration::from_millis(500), max_connections: 1, ..quick() };
+    let plane = Setup { variables: Some(variables), ..Setup::writer(&server, 2) }.start();
+    for noise in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"\x16\x03\x01\x02", b"\0\0\0\x07\0\x03\0", b"\0\0\xff\xff\0\x03\0\0"] {
+        let mut raw = Raw::open(&plane).await;
+        raw.socket.write_all(noise).await.unwrap();
+        assert!(raw.next().await.is_none(), "{noise:?} is closed without a word");
+    }
+    let mut silent = Raw::open(&plane).await;
+    assert!(silent.next().await.is_none(), "the login deadline");
+    let mut raw = Raw::open(&plane).await;
+    for request in [b"\0\0\0\x08\x04\xd2\x16\x30", b"\0\0\0\x08\x04\xd2\x16\x2f"] {
+        raw.socket.write_all(request).await.unwrap();
+        assert_eq!(raw.socket.read_u8().await.unwrap(), b'N');
+    }
+    raw.socket.write_all(b"\0\0\0\x0c\0\x02\0\0user").await.unwrap();
+    assert_eq!(raw.last_words().await, ("0A000".into(), "unsupported frontend protocol 2.0: server supports 3.0 to 3.2".into()));
+    let mut raw = Raw::open(&plane).await;
+    raw.socket.write_all(b"\0\0\0\x1c\0\x03\x27\x0fuser\0demo\0_pq_.x\x001\0\0").await.unwrap();
+    let (tag, body) = raw.next().await.unwrap();
+    assert_eq!((tag, &body[..]), (b'v', &b"\0\x03\0\x02\0\0\0\x01_pq_.x\0"[..]));
+    drop(raw);
+    until("the place is free again", || plane.plane.stats().workers.iter().sum::<usize>() == 0).await;
+    let first = Raw::login(&plane).await;
+    let mut second = Raw::open(&plane).await;
+    second.send(|out| startup::startup_message(out, [("user", "demo")])).await;
+    assert_eq!(second.last_words().await, ("53300".into(), "sorry, too many clients already".into()));
+    drop(first);
+}
+
+#[tokio::test]
+async fn partial_batches_errors_and_unknown_messages() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| {
+        frontend::parse(out, b"a", b"SELECT $1::int", b"");
+        frontend::describe(out, Target::Statement, b"a");
+        frame::encode(out, b'H', |_| {});
+    })
+    .await;
+    assert_eq!(raw.tags_until(b'T').await, "1tT", "Flush brings answers without a Sync");
+    raw.send(|out| {
+        frontend::bind(out, b"", b"a", b"\0\0\0\x01\0\0\0\x015\0\0");
+        frontend::execute(out, b"", 0);
+        frontend::close(out, Target::Statement, b"a");
+        frontend::close(out, Target::Statement, b"never");
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!(raw.tags().await, "2DC33ZI");
+    raw.send(|out| {
+        frontend::parse(out, b"", b"SELECT nonsense", b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frame::encode(out, b'H', |_| {});
+    })
+    .await;
+    assert_eq!(raw.tags_until(b'E').await, "E");
+    raw.send(|out| {
+        frontend::query(out, b"SELECT 'thrown away'");
+        frontend::sync(out);
+        frontend::sync(out);
+        frontend::query(out, b"");
+    })
+    .await;
+    assert_eq!((raw.tags().await, raw.tags().await, raw.tags().await), ("ZI".into(), "ZI".into(), "IZI".into()));
+    raw.send(|out| {
+        frontend::bind(out, b"", b"missing", b"\0\0\0\0\0\0");
+        frontend::execute(out, b"", 0);
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!(raw.tags().await, "EZI");
+    raw.send(|out| {
+        frontend::query(out, b"BEGIN");
+        frontend::parse(out, b"twice", b"SELECT 1", b"");
+        frontend::parse(out, b"twice", b"SELECT 1", b"");
+        frontend::sync(out);
+        frontend::query(out, b"ROLLBACK");
+    })
+    .await;
+    assert_eq!((raw.tags().await, raw.tags().await, raw.tags().await), ("CZT".into(), "1EZE".into(), "CZI".into()));
+    raw.socket.write_all(b"!\0\0\0\x04").await.unwrap();
+    assert_eq!(raw.last_words().await, ("08P01".into(), "invalid frontend message type 33".into()));
+}
+
+#[tokio::test]
+async fn copy_data_that_is_sent_without_waiting() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| frontend::query(out, b"CREATE TABLE blind (i int)")).await;
+    assert_eq!(raw.tags().await, "CZI");
+    raw.send(|out| {
+        frontend::parse(out, b"", b"COPY blind FROM STDIN", b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frontend::execute(out, b"", 0);
+        frontend::sync(out);
+        frame::encode(out, b'd', |out| out.extend_from_slice(b"1\n2\n"));
+        frame::encode(out, b'c', |_| {});
+        frontend::sync(out);
+        frontend::query(out, b"SELECT count(*) FROM blind");
+    })
+    .await;
+    assert_eq!((raw.tags().await, raw.tags().await), ("12GCZI".into(), "TDCZI".into()));
+    // What was sent before the good-bye is executed.
+    raw.send(|out| {
+        frontend::query(out, b"INSERT INTO blind VALUES (3)");
+        frontend::terminate(out);
+    })
+    .await;
+    while raw.next().await.is_some() {}
+    assert_eq!(server.root("demo", "SELECT count(*) FROM blind").trim(), "3");
+}
