@@ -39,7 +39,7 @@ pub(crate) enum Command {
     },
     /// USE.
     Use,
-    /// PROXYSQL SHUTDOWN [SLOW], PROXYSQL KILL.
+    /// `PROXYSQL SHUTDOWN [SLOW]`, `PROXYSQL KILL`.
     Shutdown,
     /// `select $$` of the mysql client.
     DollarProbe,

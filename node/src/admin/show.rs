@@ -214,7 +214,9 @@ const STATUS_COLUMNS: [&str; 18] = [
 
 fn table_status(filter: &ShowFilter, audience: Audience) -> Result<Rows, EngineError> {
     let row = |name: &String| {
-        let mut row = texts(&[name, "SQLite", "10", "Dynamic", "10", "0", "0", "0", "0", "0"]);
+        let mut row = texts(&[name, "SQLite", "10", "Dynamic"]);
+        row.push(Value::Null);
+        row.extend(texts(&["0", "0", "0", "0", "0"]));
         row.extend([Value::Null, Value::Null, Value::Null, Value::Null]);
         row.push(Value::Text("utf8_bin".into()));
         row.push(Value::Null);

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, Statement};
 
 use super::database::{Answer, Column, ColumnKind, Description, Done, Rows, Value};
 
 /// Largest result that is kept for a client, bytes of values.
 const MAX_RESULT_BYTES: usize = 256 * 1024 * 1024;
+
+/// Largest text or blob that a statement may make, bytes.
+const MAX_VALUE_BYTES: i32 = 64 * 1024 * 1024;
 
 /// SQLite instructions between two looks at the clock.
 const PROGRESS_INSTRUCTIONS: i32 = 20_000;
@@ -89,12 +93,13 @@ impl Drop for Cancel {
     }
 }
 
-/// Interrupts statements of `connection` at the deadline or when `cancelled` is set.
+/// Interrupts statements of `connection` at the deadline or when `cancelled` is set, and bounds the values they make.
 ///
 /// # Errors
 /// SQLite's.
 pub(crate) fn limit(connection: &mut Connection, time: Duration, cancelled: Arc<AtomicBool>) -> Result<(), EngineError> {
     let deadline = Instant::now() + time;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     connection.progress_handler(PROGRESS_INSTRUCTIONS, Some(move || cancelled.load(Ordering::Relaxed) || Instant::now() >= deadline))?;
     Ok(())
 }
@@ -300,6 +305,7 @@ mod tests {
         assert!(matches!(run(&connection, endless, &[], ColumnTypes::Text), Err(EngineError::Interrupted)));
         let cancel = Cancel::default();
         limit(&mut connection, Duration::from_secs(3600), cancel.flag()).unwrap();
+        assert!(matches!(run(&connection, "SELECT zeroblob(900000000)", &[], ColumnTypes::Text), Err(EngineError::Sql(_))));
         drop(cancel);
         assert!(matches!(run(&connection, endless, &[], ColumnTypes::Text), Err(EngineError::Interrupted)));
     }
