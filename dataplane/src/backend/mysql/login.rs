@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorumsql_wire::mysql::client_auth::{ClientAuth, ClientAuthError, ClientStep};
 use quorumsql_wire::mysql::handshake::{Greeting, HandshakeResponse, MAX_LOGIN_PACKET, put_attribute};
 use quorumsql_wire::mysql::packet::decode_packet;
-use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError};
+use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
 
 use super::call::BrokenBackend;
 use super::{Backend, BackendState, KEY_CAPABILITIES, Registry, ServerLogin};
@@ -57,7 +57,7 @@ pub(super) async fn connect(
     let response = HandshakeResponse {
         capabilities,
         max_packet: 1 << 30,
-        charset: login.charset,
+        charset: handshake_charset(login.charset, &greeting.server_version),
         user: key.parts().user.as_bytes(),
         auth: &reply,
         schema: None,
@@ -104,6 +104,13 @@ impl Backend {
         self.start_tracking().await?;
         Ok(true)
     }
+}
+
+/// MariaDB does not know MySQL 8's collations and would fall back to its own default character set: it gets the same
+/// character set with a collation that it knows, which is also what an alignment falls back to.
+fn handshake_charset(id: u8, server_version: &str) -> u8 {
+    let unknown = charset::collation(u16::from(id)).is_some_and(|(_, name)| name.contains("_0900_"));
+    if unknown && server_version.contains("MariaDB") { charset::UTF8MB4_GENERAL_CI } else { id }
 }
 
 fn negotiate(greeting: &Greeting, client: Capabilities) -> Result<Capabilities, ConnectError> {

@@ -16,8 +16,10 @@ use crate::backend::mysql::Mysql;
 use crate::backend::mysql::align::AlignError;
 use crate::config::Protocol;
 use crate::pool::{self, AcquireError, PooledConnection};
-use crate::session::mysql::pins::Sent;
+use crate::session::mysql::pins::{Pins, Sent};
 use crate::session::mysql::statements::{ClientStatement, StatementText};
+use crate::worker::link::IdleCheck;
+use crate::worker::session::Signal;
 
 /// What is to be sent.
 pub(super) enum Work<'a> {
@@ -84,7 +86,8 @@ impl Client {
 
     async fn run_here(&mut self, plan: &Plan, mut work: Work<'_>, sequence: u8) -> Flow {
         self.state.pins.before(plan.sent.effects);
-        let mut retried = plan.on_held;
+        // What hangs on a held connection is lost with it; without, another will do.
+        let mut retried = plan.on_held && self.state.pins.hard();
         loop {
             let mut server = match self.connection(plan).await {
                 Ok(server) => server,
@@ -133,6 +136,9 @@ impl Client {
     }
 
     async fn attempt(&mut self, server: &mut PooledConnection<Mysql>, work: &mut Work<'_>, sequence: u8) -> Attempt {
+        if !matches!(server.link().check_idle(), IdleCheck::Quiet) {
+            return Attempt::Unsent(Unsent::Broken("server closed an idle connection".into()));
+        }
         if !server.is_aligned(&self.state) {
             match Box::pin(server.align(&self.state)).await {
                 Ok(()) => {}
@@ -260,7 +266,7 @@ impl Client {
         if self.spoiled {
             // A KILL QUERY is on its way to it.
             self.spoiled = false;
-            self.state.pins = crate::session::mysql::pins::Pins::default();
+            self.state.pins = Pins::default();
             return;
         }
         if self.state.pins.any() {
@@ -279,7 +285,7 @@ impl Client {
             AcquireError::Failed { .. } => self.send_error(sequence, error_code::CONNECT_FAILURE, error.to_string()).await,
             AcquireError::Refused(refused) => self.send_payload(sequence, &refused.raw).await,
             AcquireError::ClientGone => Flow::Close,
-            AcquireError::Interrupted(crate::worker::session::Signal::KillQuery) => {
+            AcquireError::Interrupted(Signal::KillQuery) => {
                 self.send_error(sequence, error_code::INTERRUPTED, "Query execution was interrupted").await
             }
             AcquireError::Interrupted(_) => Flow::Close,
@@ -289,10 +295,10 @@ impl Client {
     /// The connection was lost in the middle. The session goes on if it loses no state by it and the client can be told.
     async fn on_lost(&mut self, server: PooledConnection<Mysql>, end: RelayEnd, sequence: u8, boundary: AtBoundary) -> Flow {
         let lost_state = self.state.pins.hard();
-        self.state.pins = crate::session::mysql::pins::Pins::default();
+        self.state.pins = Pins::default();
         self.spoiled = false;
         let (code, text) = match end {
-            RelayEnd::ClientGone | RelayEnd::Interrupted(crate::worker::session::Signal::Kill) => {
+            RelayEnd::ClientGone | RelayEnd::Interrupted(Signal::Kill) => {
                 self.kill_on_server(&server, Aim::Connection);
                 return Flow::Close;
             }

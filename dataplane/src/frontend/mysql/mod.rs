@@ -114,18 +114,21 @@ async fn serve(login: Pin<Box<impl Future<Output = Option<Box<Client>>>>>) {
 impl Client {
     /// Deadline of the wait for the next command.
     fn arm_idle(&self) {
+        self.session.timer.arm(self.idle_limit());
+        self.session.note("Sleep", self.ctx.ticker().now());
+    }
+
+    fn idle_limit(&self) -> Duration {
         let config = self.ctx.config();
         let variables = &config.side(Protocol::Mysql).variables;
         let pins = &self.state.pins;
-        let limit = if pins.transaction {
+        if pins.transaction {
             variables.max_transaction_idle_time
         } else if self.held.is_some() && !pins.hard() {
             SOFT_HOLD
         } else {
             variables.wait_timeout
-        };
-        self.session.timer.arm(limit);
-        self.session.note("Sleep", self.ctx.ticker().now());
+        }
     }
 
     /// Nothing came in time: a soft hold ends, or the session does.
@@ -138,7 +141,7 @@ impl Client {
             return Flow::Continue;
         }
         let cause = if self.state.pins.transaction { "of (possible) transaction idle" } else { "inactive" };
-        tracing::warn!("Killing client connection {} because {cause}", self.link.peer_addr());
+        tracing::warn!("Killing client connection {} because {cause} for {}ms", self.link.peer_addr(), self.idle_limit().as_millis());
         Flow::Close
     }
 
