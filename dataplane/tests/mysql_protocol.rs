@@ -301,3 +301,21 @@ fn limits_and_nonsense() {
     raw.socket.shutdown(Shutdown::Write).unwrap();
     assert!(raw.packet().is_empty());
 }
+
+#[test]
+fn a_draining_node_lets_transactions_end() {
+    let server = MariaDb::start(1, &[]);
+    let proxy = Setup { connections: 2, ..Setup::sharing(server.port) }.start();
+    let (mut idle, mut busy) = (Raw::log_in(proxy.port, PLAIN), Raw::log_in(proxy.port, PLAIN));
+    busy.query("BEGIN");
+    busy.ok();
+    proxy.plane.begin_drain();
+    assert_eq!(idle.error(), 1053);
+    assert!(idle.packet().is_empty());
+    busy.query("DO 1");
+    busy.ok();
+    busy.query("COMMIT");
+    busy.ok();
+    assert_eq!(busy.error(), 1053);
+    assert!(busy.packet().is_empty());
+}

@@ -15,6 +15,7 @@ use super::worker::MysqlWorker;
 use super::{Client, Identity};
 use crate::backend::mysql::{KEY_CAPABILITIES, ServerLogin};
 use crate::config::{Protocol, User, Variables};
+use crate::limits::Permit;
 use crate::pool::{KeyParts, Pool, PoolKey};
 use crate::session::mysql::state::SessionState;
 use crate::worker::WorkerContext;
@@ -133,9 +134,9 @@ impl Login {
             Err(refusal) => return self.refuse(refusal).await,
         };
         let user = user?;
-        match self.admit(&response, user, proof, worker, &variables) {
-            Ok(client) => Some(welcome(client).await),
-            Err((mut rejected, refusal)) => rejected.refuse(refusal).await,
+        match self.admit(&user, &variables) {
+            Ok(places) => Some(welcome(self.into_client(&response, user, proof, worker, &variables, places)).await),
+            Err(refusal) => self.refuse(refusal).await,
         }
     }
 
@@ -201,29 +202,35 @@ impl Login {
         }
     }
 
-    /// The checks after the password, in the order of mysql-dataplane 1.8.
-    fn admit(
+    /// The checks after the password, in the order of mysql-dataplane 1.8: the client's places under the limits.
+    fn admit(&self, user: &User, variables: &Variables) -> Result<(Permit, Permit), Refusal> {
+        let limits = self.ctx.limits();
+        let Some(place) = limits.client(Protocol::Mysql, variables.max_connections) else {
+            return Err((error_code::CON_COUNT, "Too many connections".into()));
+        };
+        let (name, max) = (&user.name, user.max_connections);
+        let Some(user_place) = limits.user(Protocol::Mysql, name, max) else {
+            let text = format!("User '{name}' has exceeded the 'max_user_connections' resource (current value: {max})");
+            return Err((error_code::USER_LIMIT, text));
+        };
+        if user.require_tls {
+            let using = if user.password.is_empty() { "NO" } else { "YES" };
+            let text = format!("ProxySQL Error: Access denied for user '{name}' (using password: {using}). SSL is required");
+            return Err((error_code::ACCESS_DENIED, text));
+        }
+        Ok((place, user_place))
+    }
+
+    /// The session as it is after login.
+    fn into_client(
         self,
         response: &HandshakeResponse<'_>,
         user: Arc<User>,
         proof: Proof,
         worker: Rc<MysqlWorker>,
         variables: &Variables,
-    ) -> Result<Box<Client>, (Self, Refusal)> {
-        let limits = self.ctx.limits();
-        let Some(place) = limits.client(Protocol::Mysql, variables.max_connections) else {
-            return Err((self, (error_code::CON_COUNT, "Too many connections".into())));
-        };
-        let Some(user_place) = limits.user(Protocol::Mysql, &user.name, user.max_connections) else {
-            let text =
-                format!("User '{}' has exceeded the 'max_user_connections' resource (current value: {})", user.name, user.max_connections);
-            return Err((self, (error_code::USER_LIMIT, text)));
-        };
-        if user.require_tls {
-            let using = if *b"" == *user.password.as_bytes() { "NO" } else { "YES" };
-            let text = format!("ProxySQL Error: Access denied for user '{}' (using password: {using}). SSL is required", user.name);
-            return Err((self, (error_code::ACCESS_DENIED, text)));
-        }
+        (place, user_place): (Permit, Permit),
+    ) -> Box<Client> {
         let schema = response.schema.map(|name| String::from_utf8_lossy(name).into_owned());
         let schema = schema.or_else(|| user.default_schema.clone()).unwrap_or_else(|| variables.default_schema.clone());
         let mut capabilities = response.capabilities & Capabilities::SERVER_DEFAULT;
@@ -245,7 +252,7 @@ impl Login {
             facts.user.clone_from(&identity.user.name);
             facts.database.clone_from(&schema);
         }
-        Ok(Box::new(Client {
+        Box::new(Client {
             key: pool_key(&identity.user.name, capabilities),
             pool: Pool::of(&ctx),
             server_login: ServerLogin { proof, charset },
@@ -260,7 +267,7 @@ impl Login {
             held: None,
             prepared_parameters: None,
             spoiled: false,
-        }))
+        })
     }
 
     async fn refuse(&mut self, (code, text): Refusal) -> Option<Box<Client>> {

@@ -60,7 +60,7 @@ impl Client {
             chunk.truncate(scanned.forward);
             if !chunk.is_empty() {
                 self.ctx.stats(Protocol::Mysql).bytes_sent.add(chunk.len() as u64);
-                self.to_client(chunk).await?;
+                self.send_to_client(chunk).await?;
             }
             if scanner.is_done() {
                 return Ok(());
@@ -94,7 +94,7 @@ impl Client {
     }
 
     /// Sends to the client; a slow one holds the server back. KILL ends the wait.
-    async fn to_client(&mut self, mut chunk: Chunk) -> Result<(), RelayEnd> {
+    async fn send_to_client(&mut self, mut chunk: Chunk) -> Result<(), RelayEnd> {
         let (session, client) = (&self.session, &mut self.link);
         poll_fn(|cx| {
             if let Poll::Ready(result) = client.poll_send(cx, &mut chunk) {

@@ -43,7 +43,7 @@ pub(super) enum Form {
 /// What routing came to.
 pub(super) enum Routed {
     /// A server must run it.
-    Run(Box<Plan>),
+    Run(Plan),
     /// The client has its answer.
     Answered(Flow),
 }
@@ -98,7 +98,7 @@ impl Client {
             let text = "Unsupported 'LOAD DATA LOCAL INFILE' command";
             return Routed::Answered(self.send_error(sequence, error_code::UNSUPPORTED_LOCAL_INFILE, text).await);
         }
-        let mut plan = Box::new(Plan {
+        let mut plan = Plan {
             hostgroup: decision.destination.unwrap_or(self.identity.user.default_hostgroup),
             on_held: false,
             sent: Sent {
@@ -110,7 +110,7 @@ impl Client {
             },
             absorbed: None,
             config,
-        });
+        };
         if form == Form::Text
             && let Some(local) = local::recognise(sql, scan)
             && let Some(flow) = Box::pin(self.answer_here(local, &mut plan, sequence)).await

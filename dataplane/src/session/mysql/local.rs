@@ -78,7 +78,7 @@ fn use_schema(statement: &str) -> Option<String> {
         let inner = quoted.strip_suffix('`')?;
         let unescaped = inner.replace("``", "`");
         // An odd number of backquotes inside would end the name early.
-        return (inner.matches('`').count() % 2 == 0 && !unescaped.is_empty()).then_some(unescaped);
+        return (inner.matches('`').count().is_multiple_of(2) && !unescaped.is_empty()).then_some(unescaped);
     }
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'));
     (plain && rest.starts_with([' ', '\t', '\n', '\r'])).then(|| name.to_owned())
