@@ -1,4 +1,5 @@
 //! What no driver does on purpose: raw packets against the proxy, written with the codec's client side.
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;

@@ -1,7 +1,10 @@
 //! Clients that share one server connection never see each other's state. Runs against MariaDB and MySQL 9.
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;
+
+use std::time::Duration;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Value};
@@ -20,6 +23,46 @@ fn clients_of_mysql_9_share_a_connection_and_nothing_else() {
     let server = Mysql9::start(1, &[]);
     let proxy = Setup::sharing(server.port).start();
     block_on(everything(&proxy));
+}
+
+#[test]
+fn many_clients_on_two_workers_share_two_connections() {
+    let server = MariaDb::start(1, &[]);
+    let mut setup = Setup { connections: 2, threads: 2, ..Setup::sharing(server.port) };
+    setup.variables.connect_timeout_server_max = Duration::from_secs(60);
+    let proxy = setup.start();
+    block_on(async {
+        let mut first = proxy.client().await;
+        run(&mut first, &["CREATE DATABASE other"]).await;
+        first.disconnect().await.unwrap();
+        let mut tasks = Vec::new();
+        for number in 0..8 {
+            let client = proxy.client().await;
+            tasks.push(tokio::spawn(one_of_many(client, number)));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
+}
+
+/// A client with a state of its own, which every statement checks.
+async fn one_of_many(mut client: Conn, number: u32) {
+    let (schema, autocommit) = (["demo", "other"][number as usize % 2], number % 3 % 2);
+    let names = ["utf8mb4", "latin1"][number as usize / 2 % 2];
+    run(&mut client, &[&format!("USE {schema}"), &format!("SET autocommit={autocommit}"), &format!("SET NAMES {names}")]).await;
+    let sql = "SELECT CONCAT_WS(' ', DATABASE(), @@autocommit + 0, @@character_set_client, ?)";
+    let prepared = client.prep(sql).await.unwrap();
+    for round in 0..20 {
+        let expected = format!("{schema} {autocommit} {names}");
+        assert_eq!(text(&mut client, "SELECT CONCAT_WS(' ', DATABASE(), @@autocommit + 0, @@character_set_client)").await, expected);
+        let row: String = client.exec_first(&prepared, (number * 100 + round,)).await.unwrap().unwrap();
+        assert_eq!(row, format!("{expected} {}", number * 100 + round));
+        if round % 7 == 3 {
+            run(&mut client, &["BEGIN", "DO 1", "ROLLBACK"]).await;
+        }
+    }
+    client.disconnect().await.unwrap();
 }
 
 async fn everything(proxy: &Proxy) {

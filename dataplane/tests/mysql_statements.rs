@@ -1,4 +1,5 @@
 //! Results, routing, limits and failures, with real servers behind.
+#![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;

@@ -26,6 +26,8 @@ pub(crate) struct Setup {
     pub(crate) reader: Option<u16>,
     /// Most connections to each server.
     pub(crate) connections: u32,
+    /// Workers.
+    pub(crate) threads: usize,
     /// Further rules, evaluated first.
     pub(crate) rules: Vec<RuleRow>,
     /// Users and their stored passwords, beside `demo`.
@@ -39,13 +41,13 @@ impl Setup {
     pub(crate) fn sharing(writer: u16) -> Self {
         let variables =
             Variables { connect_timeout_server_max: Duration::from_secs(5), auto_increment_delay_multiplex: 0, ..Variables::default() };
-        Self { writer, reader: None, connections: 1, rules: Vec::new(), users: Vec::new(), variables }
+        Self { writer, reader: None, connections: 1, threads: 1, rules: Vec::new(), users: Vec::new(), variables }
     }
 
     /// Starts it.
     pub(crate) fn start(self) -> Proxy {
-        let config = Arc::new(self.config());
-        let plane = DataPlane::start(DataPlaneOptions { threads: 1, slot: 1 }, config).expect("workers start");
+        let options = DataPlaneOptions { threads: self.threads, slot: 1 };
+        let plane = DataPlane::start(options, Arc::new(self.config())).expect("workers start");
         let port = free_port();
         plane.listen(Protocol::Mysql, &format!("127.0.0.1:{port}")).expect("the port is free");
         Proxy { plane, port }
