@@ -56,11 +56,6 @@ impl Lifecycle {
         });
     }
 
-    /// Follows the stage.
-    pub(crate) fn watch(&self) -> watch::Receiver<Stage> {
-        self.stage.subscribe()
-    }
-
     /// Asks for an orderly end, as SIGTERM does; asking again hurries it.
     pub(crate) fn request_shutdown(&self) {
         self.shutdown.send_modify(|count| *count += 1);

@@ -111,8 +111,6 @@ pub(crate) struct RaftSection {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct TlsSection {
-    /// Certificate of the authority.
-    pub(crate) ca: PathBuf,
     /// Certificate shown to clients of the admin listeners.
     pub(crate) server_cert: PathBuf,
     /// Its key.
@@ -317,11 +315,6 @@ impl NodeConfig {
     /// Certificate and key for the admin listeners.
     pub(crate) fn server_certificate(&self) -> (PathBuf, PathBuf) {
         (self.tls_file(&self.tls.server_cert, "server-cert.pem"), self.tls_file(&self.tls.server_key, "server-key.pem"))
-    }
-
-    /// Certificate of the authority.
-    pub(crate) fn ca_certificate(&self) -> PathBuf {
-        self.tls_file(&self.tls.ca, "ca.pem")
     }
 
     fn tls_file(&self, configured: &Path, name: &str) -> PathBuf {

@@ -145,7 +145,7 @@ fn node_overrides(connection: &Connection, node_id: u64) -> Result<Vec<(String, 
 /// All rows of the RUNTIME layer of `name` (a constant of this file), in key order.
 fn table(connection: &Connection, name: &str, key: &str) -> Result<TableRows, rusqlite::Error> {
     let mut statement = connection.prepare(&format!("SELECT * FROM base_runtime_{name} ORDER BY {key}"))?;
-    let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let width = columns.len();
     let rows = statement.query_map([], |row| (0..width).map(|at| Ok(value(row.get_ref(at)?))).collect::<Result<Vec<Value>, _>>())?;
     Ok(TableRows { table: name.to_owned(), columns, rows: rows.collect::<Result<_, _>>()? })

@@ -17,11 +17,6 @@ impl VariableMap {
         Self(map)
     }
 
-    /// All of them, by name.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
-    }
-
     /// Full name, e.g. `mysql-max_connections`.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
