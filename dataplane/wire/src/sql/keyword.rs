@@ -7,7 +7,7 @@ macro_rules! keywords {
         pub(crate) enum Keyword { Unknown, $($name),* }
 
         /// Lower-case spelling and keyword, sorted by spelling.
-        const WORDS: &[(&[u8], Keyword)] = &[$(($text, Keyword::$name)),*];
+        static WORDS: &[(&[u8], Keyword)] = &[$(($text, Keyword::$name)),*];
     };
 }
 
@@ -43,83 +43,78 @@ keywords! {
 /// Longest spelling.
 const LONGEST: usize = 19;
 
-/// First index in `WORDS` per first letter, and the end.
-const STARTS: [u8; 27] = {
-    let mut starts = [0; 27];
-    let mut letter = 0;
-    while letter < 27 {
-        let mut i = 0;
-        while i < WORDS.len() && WORDS[i].0[0] < b'a' + letter as u8 {
-            i += 1;
-        }
-        starts[letter] = i as u8;
-        letter += 1;
-    }
-    starts
-};
+/// Places of the hash table; a power of two, at most half full.
+const PLACES: usize = 512;
+/// An empty place.
+const NONE: u8 = u8::MAX;
 
-/// Bit n: a spelling of n bytes exists, per first letter.
-const LENGTHS: [u32; 26] = {
-    let mut lengths = [0; 26];
+/// Index in `WORDS` by hash, with linear probing.
+static TABLE: [u8; PLACES] = {
+    assert!(WORDS.len() < NONE as usize && WORDS.len() * 2 <= PLACES);
+    let mut table = [NONE; PLACES];
     let mut i = 0;
     while i < WORDS.len() {
-        lengths[(WORDS[i].0[0] - b'a') as usize] |= 1 << WORDS[i].0.len();
+        let mut place = place(fold(WORDS[i].0));
+        while table[place] != NONE {
+            place = (place + 1) % PLACES;
+        }
+        table[place] = i as u8;
         i += 1;
     }
-    lengths
+    table
 };
 
-/// First eight bytes of every spelling, folded as `fold` does.
-const FOLDED: [u64; WORDS.len()] = {
+/// Spellings as `fold` sees them.
+static FOLDED: [u64; WORDS.len()] = {
     let mut folded = [0; WORDS.len()];
     let mut i = 0;
     while i < WORDS.len() {
-        let text = WORDS[i].0;
-        let mut at = 0;
-        while at < text.len() && at < 8 {
-            folded[i] |= ((text[at] | 0x20) as u64) << (8 * at);
-            at += 1;
-        }
+        folded[i] = fold(WORDS[i].0);
         i += 1;
     }
     folded
 };
 
-/// First eight bytes of `word` in one number. Setting bit 5 folds letters; among word characters nothing else collides.
+/// First and last bytes of `word` in one number, which with the length tells words of up to eight bytes apart. Setting
+/// bit 5 folds letters; among word characters nothing else collides.
 #[inline]
-fn fold(word: &[u8]) -> u64 {
-    if let Some(first) = word.first_chunk::<8>() {
-        return u64::from_le_bytes(*first) | 0x2020_2020_2020_2020;
-    }
-    let mut folded = 0;
-    for byte in word.iter().rev() {
-        folded = folded << 8 | u64::from(*byte | 0x20);
-    }
-    folded
+const fn fold(word: &[u8]) -> u64 {
+    const CASE: u64 = 0x2020_2020_2020_2020;
+    let length = word.len();
+    let folded = if let Some(first) = word.first_chunk::<8>() {
+        u64::from_le_bytes(*first)
+    } else if let (Some(first), Some(last)) = (word.first_chunk::<4>(), word.last_chunk::<4>()) {
+        u32::from_le_bytes(*first) as u64 | (u32::from_le_bytes(*last) as u64) << 32
+    } else if length == 0 {
+        0
+    } else {
+        word[0] as u64 | (word[length / 2] as u64) << 8 | (word[length - 1] as u64) << 16
+    };
+    folded | CASE
+}
+
+#[inline]
+const fn place(folded: u64) -> usize {
+    (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55) as usize
 }
 
 impl Keyword {
     /// The keyword that `word` spells, in any case.
     #[inline]
     pub(crate) fn find(word: &[u8]) -> Self {
-        let Some(first) = word.first() else { return Self::Unknown };
-        let letter = (first | 0x20).wrapping_sub(b'a') as usize;
-        if letter >= 26 || word.len() > LONGEST || LENGTHS[letter] & (1 << word.len()) == 0 {
+        if word.len() < 2 || word.len() > LONGEST {
             return Self::Unknown;
         }
         let folded = fold(word);
-        let (start, end) = (usize::from(STARTS[letter]), usize::from(STARTS[letter + 1]));
-        let found = FOLDED[start..end].iter().position(|known| *known == folded).map(|offset| start + offset);
-        match found {
-            Some(at) if WORDS[at].0.len() == word.len() && word.len() <= 8 => WORDS[at].1,
-            Some(_) => Self::find_long(word, start, end),
-            None => Self::Unknown,
+        let mut place = place(folded);
+        loop {
+            let index = usize::from(TABLE[place]);
+            let Some((text, keyword)) = WORDS.get(index) else { return Self::Unknown };
+            if FOLDED[index] == folded && text.len() == word.len() && (word.len() <= 8 || text.eq_ignore_ascii_case(word)) {
+                return *keyword;
+            }
+            place = (place + 1) % PLACES;
         }
-    }
-
-    /// Spellings that share their first eight bytes.
-    fn find_long(word: &[u8], start: usize, end: usize) -> Self {
-        WORDS[start..end].iter().find(|(text, _)| text.eq_ignore_ascii_case(word)).map_or(Self::Unknown, |(_, keyword)| *keyword)
     }
 }
 
@@ -139,8 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_are_sorted_by_their_first_letter_and_not_longer_than_said() {
-        assert!(WORDS.windows(2).all(|pair| pair[0].0[0] <= pair[1].0[0]));
+    fn spellings_are_not_longer_than_said() {
         assert_eq!(WORDS.iter().map(|(text, _)| text.len()).max(), Some(LONGEST));
     }
 }

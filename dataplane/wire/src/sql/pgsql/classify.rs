@@ -76,12 +76,43 @@ struct Statement<'a> {
     depth: u32,
     /// Makes a temporary object that outlives the transaction.
     temporary: bool,
+    /// How much of `SELECT pg_is_in_recovery()` it is so far.
+    recovery: Recovery,
+}
+
+/// `SELECT [pg_catalog.]pg_is_in_recovery()`, by which drivers tell servers apart: about the connection, not the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Recovery {
+    #[default]
+    Nothing,
+    Select,
+    Schema,
+    Dot,
+    Name,
+    Open,
+    All,
+    Other,
+}
+
+impl Recovery {
+    fn next(self, token: Token<'_>) -> Self {
+        match (self, token) {
+            (Self::Nothing, Token::Word(Keyword::Select, _)) => Self::Select,
+            (Self::Select, Token::Word(_, name)) if name.eq_ignore_ascii_case(b"pg_catalog") => Self::Schema,
+            (Self::Schema, Token::Symbol(b'.')) => Self::Dot,
+            (Self::Select | Self::Dot, Token::Word(_, name)) if name.eq_ignore_ascii_case(b"pg_is_in_recovery") => Self::Name,
+            (Self::Name, Token::Symbol(b'(')) => Self::Open,
+            (Self::Open, Token::Symbol(b')')) => Self::All,
+            _ => Self::Other,
+        }
+    }
 }
 
 impl<'a> Statement<'a> {
     fn on_token(&mut self, token: Token<'a>) {
         let mut keyword = Keyword::Unknown;
         let mut name = None;
+        self.recovery = self.recovery.next(token);
         match token {
             Token::Word(word, text) => {
                 keyword = word;
@@ -329,6 +360,9 @@ impl<'a> Statement<'a> {
                 return;
             }
             self.class = Class::Other;
+        }
+        if self.recovery == Recovery::All {
+            self.class = Class::Neutral;
         }
         if self.temporary {
             self.effects |= Effects::TEMP_TABLE;
