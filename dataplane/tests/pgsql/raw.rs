@@ -219,3 +219,88 @@ async fn copy_data_that_is_sent_without_waiting() {
     while raw.next().await.is_some() {}
     assert_eq!(server.root("demo", "SELECT count(*) FROM blind").trim(), "3");
 }
+
+#[tokio::test]
+async fn a_pipeline_flows_while_both_directions_are_full() {
+    const PARTS: usize = 30;
+    const SIZE: usize = 1 << 20;
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let Raw { socket, .. } = Raw::login(&plane).await;
+    let (mut reader, mut writer) = socket.into_split();
+    let write = async move {
+        let mut out = Vec::new();
+        frontend::parse(&mut out, b"echo", b"SELECT $1::text", b"");
+        writer.write_all(&out).await.unwrap();
+        for part in 0..PARTS {
+            out.clear();
+            let mut rest = b"\0\0\0\x01".to_vec();
+            rest.extend_from_slice(&u32::try_from(SIZE).unwrap().to_be_bytes());
+            rest.resize(rest.len() + SIZE, b'a' + u8::try_from(part % 26).unwrap());
+            rest.extend_from_slice(b"\0\0");
+            frontend::bind(&mut out, b"", b"echo", &rest);
+            frontend::execute(&mut out, b"", 0);
+            writer.write_all(&out).await.unwrap();
+        }
+        out.clear();
+        frontend::sync(&mut out);
+        writer.write_all(&out).await.unwrap();
+        writer
+    };
+    let read = async move {
+        let (mut all, mut end) = (Vec::new(), [0; 6]);
+        while !end.starts_with(b"Z\0\0\0\x05") {
+            assert!(reader.read_buf(&mut all).await.unwrap() > 0, "closed after {} bytes", all.len());
+            end.copy_from_slice(&all[all.len().saturating_sub(6)..][..6]);
+        }
+        all
+    };
+    let (_writer, all) = tokio::join!(write, read);
+    let (mut rows, mut rest) = (Vec::new(), &all[..]);
+    while let Some(frame) = frame::decode(rest, usize::MAX).unwrap() {
+        if frame.tag == b'D' {
+            assert_eq!(frame.body.len(), SIZE + 6);
+            rows.push(frame.body[6]);
+        }
+        rest = &rest[frame.size()..];
+    }
+    let expected: Vec<u8> = (0..PARTS).map(|part| b'a' + u8::try_from(part % 26).unwrap()).collect();
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn statements_that_are_too_long_and_the_end_of_service() {
+    let server = Postgres::start(&[]);
+    let variables = Variables { max_allowed_packet: 100_000, ..quick() };
+    let plane = Setup { variables: Some(variables), ..Setup::writer(&server, 3) }.start();
+    let mut raw = Raw::login(&plane).await;
+    let long = vec![b' '; 300_000];
+    raw.send(|out| frontend::query(out, &long)).await;
+    assert_eq!(raw.tags().await, "EZI");
+    raw.send(|out| {
+        frontend::parse(out, b"", &long, b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!(raw.tags().await, "EZI");
+    raw.send(|out| frontend::query(out, b"BEGIN")).await;
+    assert_eq!(raw.tags().await, "CZT");
+    raw.send(|out| {
+        frontend::parse(out, b"", &long, b"");
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!(raw.tags().await, "EZE", "the transaction has failed as if the server had refused");
+
+    let (mut idle, mut pinned) = (Raw::login(&plane).await, Raw::login(&plane).await);
+    pinned.send(|out| frontend::query(out, b"LISTEN news")).await;
+    assert_eq!(pinned.tags().await, "CZI");
+    plane.plane.begin_drain();
+    let goodbye = || ("57P01".to_owned(), "terminating connection due to administrator command".to_owned());
+    assert_eq!((idle.last_words().await, pinned.last_words().await), (goodbye(), goodbye()));
+    raw.send(|out| frontend::query(out, b"ROLLBACK")).await;
+    assert_eq!(raw.tags().await, "CZI", "a transaction is finished first");
+    assert_eq!(raw.last_words().await, goodbye());
+    assert_eq!(plane.plane.drained(Duration::from_secs(10)).await, 0);
+}

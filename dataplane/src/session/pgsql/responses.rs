@@ -426,3 +426,43 @@ mod tests {
         assert!(responses.is_empty());
     }
 }
+
+#[cfg(test)]
+mod properties {
+    use super::*;
+
+    /// Whatever is sent and whatever comes, in any order: no panic, and a queue that is empty owes nothing.
+    #[test]
+    fn any_order_of_messages_is_survived() {
+        const TAGS: &[u8] = b"TDCINEZ123ntsGHWdcVSA?";
+        bolero::check!().with_type::<Vec<(bool, u8)>>().for_each(|steps| {
+            let mut responses = Responses::default();
+            let (mut own, mut note) = (Vec::new(), Vec::new());
+            for (is_push, number) in steps {
+                if *is_push {
+                    responses.push(match number % 10 {
+                        0 => Expected::Query,
+                        1 => Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None },
+                        2 => Expected::Bind,
+                        3 => Expected::DescribeStatement,
+                        4 => Expected::Execute,
+                        5 => Expected::Close(Audience::Client),
+                        6 => Expected::OwnClose,
+                        7 => Expected::Poison(Vec::new()),
+                        8 => Expected::FunctionCall,
+                        _ => Expected::Sync,
+                    });
+                    if *number > 200 {
+                        responses.on_copy_end();
+                    }
+                } else {
+                    let message = TAGS[usize::from(*number) % TAGS.len()];
+                    let was_empty = responses.is_empty();
+                    let reply = responses.on_message(message, &mut own, &mut note);
+                    assert!(!was_empty || reply.is_err() || matches!(message, b'N' | b'S' | b'A'), "{} was not due", message as char);
+                }
+                assert_eq!(responses.unfinished().is_empty(), responses.is_empty() && !responses.is_skipping());
+            }
+        });
+    }
+}
