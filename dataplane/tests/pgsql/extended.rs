@@ -76,6 +76,26 @@ async fn errors_in_transactions_and_unknown_statements() {
 }
 
 #[tokio::test]
+async fn plans_are_made_anew_when_tables_change() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let client = plane.client().await;
+    client.simple_query("CREATE TABLE s (a int); INSERT INTO s VALUES (1)").await.unwrap();
+    let old = client.prepare("SELECT * FROM s").await.unwrap();
+    assert_eq!(client.query_one(&old, &[]).await.unwrap().len(), 1);
+    client.simple_query("ALTER TABLE s ADD b int").await.unwrap();
+    let newcomer = plane.client().await;
+    assert_eq!(newcomer.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 2, "changed through the proxy");
+    let _changed = server.root("demo", "ALTER TABLE s ADD c int");
+    // Changed behind the proxy: that shows by one error, then the plan is made anew for everybody.
+    let (code, text) = told(&newcomer.query_one("SELECT * FROM s", &[]).await.unwrap_err());
+    assert_eq!((code.as_str(), text.as_str()), ("0A000", "cached plan must not change result type"));
+    assert_eq!(newcomer.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 3);
+    assert_eq!(plane.client().await.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 3);
+    assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
 async fn portals_are_read_in_parts_inside_a_transaction() {
     let server = Postgres::start(&[]);
     let plane = Setup::writer(&server, 2).start();

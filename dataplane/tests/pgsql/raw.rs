@@ -1,4 +1,5 @@
 //! Messages that no driver sends, byte by byte.
+#![allow(clippy::unwrap_used, reason = "a step that fails is the test's failure")]
 
 use std::time::Duration;
 

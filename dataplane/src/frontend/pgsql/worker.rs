@@ -1,6 +1,6 @@
 //! What the PostgreSQL sessions of one worker share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,6 +27,8 @@ pub(super) struct PgWorker {
     secrets: RefCell<HashMap<String, Prepared>>,
     welcomes: RefCell<Welcomes>,
     keys: RefCell<HashMap<u32, [u8; 4]>>,
+    /// Counts changes of tables that passed through: plans from before are not used any more.
+    pub(super) schema: Cell<u64>,
     /// Statements that clients of this worker share.
     pub(super) registry: RefCell<Registry>,
     /// Memory of the rules.
@@ -72,6 +74,7 @@ impl PgWorker {
                 secrets: RefCell::default(),
                 welcomes: RefCell::default(),
                 keys: RefCell::default(),
+                schema: Cell::new(0),
                 registry: RefCell::default(),
                 verdicts: RefCell::default(),
                 scan: RefCell::default(),

@@ -36,6 +36,8 @@ pub(crate) struct Statement {
     pub(crate) effects: Effects,
     /// A server has parsed it once.
     pub(crate) is_proven: Cell<bool>,
+    /// Counts how often its plans turned out to be out of date.
+    pub(crate) generation: Cell<u64>,
 }
 
 impl Statement {
@@ -97,31 +99,55 @@ fn hash(sql: &[u8], types: &[u8]) -> u64 {
     hash.digest()
 }
 
+/// Whether a server connection has a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    /// Yes.
+    Yes,
+    /// An older generation, which must be closed first.
+    Stale,
+    /// No.
+    No,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    last: u64,
+    generation: u64,
+}
+
 /// What one server connection has prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    last_use: HashMap<u64, u64>,
+    last_use: HashMap<u64, Use>,
     clock: u64,
     /// Stamp of the unnamed statement; 0 = none that we know.
     pub(crate) unnamed: u64,
 }
 
 impl Prepared {
-    /// Whether it holds the statement; counts as a use.
-    pub(crate) fn touch(&mut self, id: u64) -> bool {
+    /// Whether it holds the statement in this generation; counts as a use.
+    pub(crate) fn touch(&mut self, id: u64, generation: u64) -> Held {
         self.clock += 1;
-        self.last_use.get_mut(&id).map(|last| *last = self.clock).is_some()
+        match self.last_use.get_mut(&id) {
+            Some(known) if known.generation == generation => {
+                known.last = self.clock;
+                Held::Yes
+            }
+            Some(_) => Held::Stale,
+            None => Held::No,
+        }
     }
 
     /// It holds the statement now.
-    pub(crate) fn add(&mut self, id: u64) {
+    pub(crate) fn add(&mut self, id: u64, generation: u64) {
         self.clock += 1;
-        self.last_use.insert(id, self.clock);
+        self.last_use.insert(id, Use { last: self.clock, generation });
     }
 
-    /// It does not hold the statement.
-    pub(crate) fn remove(&mut self, id: u64) {
-        self.last_use.remove(&id);
+    /// Nobody knows whether it holds the statement, or an older one by its name: it is closed before it is prepared again.
+    pub(crate) fn doubt(&mut self, id: u64) {
+        self.add(id, u64::MAX);
     }
 
     /// Everything is gone (DISCARD ALL, DEALLOCATE ALL).
@@ -140,8 +166,8 @@ impl Prepared {
         if self.last_use.len() < PER_CONNECTION_LIMIT {
             return None;
         }
-        let (&id, &last) = self.last_use.iter().min_by_key(|(_, last)| **last)?;
-        (last <= mark).then(|| {
+        let (&id, used) = self.last_use.iter().min_by_key(|(_, used)| used.last)?;
+        (used.last <= mark).then(|| {
             self.last_use.remove(&id);
             id
         })
@@ -183,13 +209,13 @@ mod tests {
         let mut prepared = Prepared::default();
         for id in 1..=PER_CONNECTION_LIMIT as u64 {
             assert_eq!(prepared.evict(u64::MAX), None);
-            prepared.add(id);
+            prepared.add(id, 0);
         }
-        assert!(prepared.touch(1));
+        assert_eq!((prepared.touch(1, 0), prepared.touch(1, 1)), (Held::Yes, Held::Stale));
         assert_eq!(prepared.evict(prepared.clock()), Some(2));
-        prepared.add(1000);
+        prepared.add(1000, 0);
         assert_eq!(prepared.evict(0), None, "all were used in the present batch");
         prepared.clear();
-        assert!(!prepared.touch(1));
+        assert_eq!(prepared.touch(1, 0), Held::No);
     }
 }

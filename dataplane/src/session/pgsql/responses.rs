@@ -45,10 +45,10 @@ pub(crate) enum Expected {
     FunctionCall,
     /// ParseComplete.
     Parse { audience: Audience, slot: Slot, named: Option<Named> },
-    /// BindComplete.
-    Bind,
+    /// BindComplete, for this statement of ours.
+    Bind(Option<Rc<Statement>>),
     /// ParameterDescription, then RowDescription or NoData.
-    DescribeStatement,
+    DescribeStatement(Option<Rc<Statement>>),
     /// RowDescription or NoData.
     DescribePortal,
     /// Rows and an end, or COPY.
@@ -91,6 +91,8 @@ pub(crate) enum Outcome {
     Undefined(Named),
     /// The server does not hold what a Parse for this audience should have put there.
     NotParsed(Audience, Slot),
+    /// The server still holds a statement that we meant to close.
+    NotClosed,
 }
 
 /// A unit of which not everything has been answered.
@@ -170,6 +172,14 @@ impl Responses {
         units
     }
 
+    /// The prepared statement that the response at the head is about.
+    pub(crate) fn statement(&self) -> Option<&Rc<Statement>> {
+        match self.due.front() {
+            Some(Expected::Bind(statement) | Expected::DescribeStatement(statement)) => statement.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The client sent CopyDone or CopyFail.
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {
@@ -220,7 +230,7 @@ impl Responses {
                 }
             }
             (tag::FUNCTION_CALL, Expected::FunctionCall)
-            | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement)
+            | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement(_))
             | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute) => {}
             (tag::PARSE_COMPLETE, Expected::Parse { .. }) => {
                 if let Some(Expected::Parse { audience, named, .. }) = self.due.pop_front() {
@@ -233,8 +243,8 @@ impl Responses {
                 self.due.pop_front();
                 return Ok(reply);
             }
-            (tag::BIND_COMPLETE, Expected::Bind)
-            | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement | Expected::DescribePortal) => {
+            (tag::BIND_COMPLETE, Expected::Bind(_))
+            | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement(_) | Expected::DescribePortal) => {
                 self.due.pop_front();
             }
             (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute) => {
@@ -290,6 +300,7 @@ impl Responses {
                     note.push(Outcome::NotParsed(audience, slot));
                     note.extend(named.map(Outcome::Undefined));
                 }
+                Some(Expected::Close(Audience::Proxy)) => note.push(Outcome::NotClosed),
                 Some(Expected::OwnParse(named)) => note.push(Outcome::Undefined(named)),
                 _ => {}
             }
@@ -320,7 +331,12 @@ pub(crate) fn ends_connection(severity: Severity) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Expected::{Bind, CopyEnd, DescribeStatement, Execute, FunctionCall, OwnClose, Query, Sync};
+    use Expected::{CopyEnd, Execute, FunctionCall, OwnClose, Query, Sync};
+
+    #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
+    const Bind: Expected = Expected::Bind(None);
+    #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
+    const DescribeStatement: Expected = Expected::DescribeStatement(None);
 
     fn statement(id: u64) -> Rc<Statement> {
         Rc::new(Statement { id, ..Statement::default() })
@@ -443,8 +459,8 @@ mod properties {
                     responses.push(match number % 10 {
                         0 => Expected::Query,
                         1 => Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None },
-                        2 => Expected::Bind,
-                        3 => Expected::DescribeStatement,
+                        2 => Expected::Bind(None),
+                        3 => Expected::DescribeStatement(None),
                         4 => Expected::Execute,
                         5 => Expected::Close(Audience::Client),
                         6 => Expected::OwnClose,

@@ -98,10 +98,16 @@ impl Exchange<'_> {
                         self.client.statements.remove(&named.name);
                     }
                 }
+                // Its name must not be used again there: the connection is closed when this session leaves it.
+                Outcome::NotClosed => {
+                    if let Some(server) = &mut self.server {
+                        server.conn.tainted = true;
+                    }
+                }
                 Outcome::NotParsed(audience, slot) => {
                     let Some(server) = &mut self.server else { continue };
                     match slot {
-                        Slot::Named(id) => server.conn.prepared.remove(id),
+                        Slot::Named(id) => server.conn.prepared.doubt(id),
                         Slot::Unnamed => {
                             server.conn.prepared.unnamed = 0;
                             if audience == Audience::Client {
@@ -182,6 +188,12 @@ impl Attached {
                     return Err(fields.message);
                 }
                 self.failed = true;
+                // A plan that does not fit its tables any more, or a statement that somebody has deallocated: prepared anew next time.
+                if matches!(fields.code.as_str(), sqlstate::FEATURE_NOT_SUPPORTED | sqlstate::INVALID_SQL_STATEMENT_NAME)
+                    && let Some(statement) = self.due.statement()
+                {
+                    statement.generation.set(statement.generation.get() + 1);
+                }
             }
             tag::COMMAND_COMPLETE => match body {
                 b"DISCARD ALL\0" => {

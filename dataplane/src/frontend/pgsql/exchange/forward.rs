@@ -12,12 +12,15 @@ use super::batch::unknown_statement;
 use super::request::{Done, empty_body, malformed};
 use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
-use crate::session::pgsql::prepared::{PER_CLIENT_LIMIT, Statement, next_id};
+use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, Statement, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
 
 /// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
 /// what stood in its place.
 const POISON: &[u8] = b"__qsql_poison";
+
+/// Bytes of a text in which a change of tables is looked for.
+const SCHEMA_LOOK: usize = 4096;
 
 impl Exchange<'_> {
     /// A message of a session that holds a connection.
@@ -126,6 +129,9 @@ impl Exchange<'_> {
             return Ok(done);
         }
         self.begin_unit(false);
+        if self.server.as_ref().is_some_and(|server| !matches!(server.unit.class, Class::Read | Class::LockingRead | Class::Write)) {
+            self.note_schema_change(sql);
+        }
         let setting = self.setting.take();
         if let Some(server) = &mut self.server {
             if setting.is_none() {
@@ -177,14 +183,14 @@ impl Exchange<'_> {
             FrontendMessage::Bind(bind) => Ok(self.forward_bind(bind)),
             FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_server(name) {
                 Ok(None) => {
-                    self.push(Expected::DescribeStatement);
+                    self.push(Expected::DescribeStatement(None));
                     Done::AsIs
                 }
-                Ok(Some(server_name)) => {
+                Ok(Some(statement)) => {
                     let mut bytes = Vec::with_capacity(32);
-                    frontend::describe(&mut bytes, Target::Statement, &server_name);
+                    frontend::describe(&mut bytes, Target::Statement, &statement.server_name());
                     self.append(&bytes);
-                    self.push(Expected::DescribeStatement);
+                    self.push(Expected::DescribeStatement(Some(statement)));
                     Done::Consumed
                 }
                 Err(fields) => self.poison(&fields),
@@ -252,16 +258,18 @@ impl Exchange<'_> {
     /// Sends a Parse of `statement` under our name, unless the server holds it; false = it does.
     fn prepare(&mut self, statement: &Rc<Statement>, audience: Audience, named: Option<&Named>) -> bool {
         let Some(server) = &mut self.server else { return false };
-        if server.conn.prepared.touch(statement.id) {
-            return false;
-        }
+        let generation = statement.generation.get() + self.client.worker.schema.get();
+        let evicted = match server.conn.prepared.touch(statement.id, generation) {
+            Held::Yes => return false,
+            Held::Stale => Some(statement.id),
+            Held::No => server.conn.prepared.evict(server.mark),
+        };
         let mut bytes = Vec::with_capacity(statement.sql.len() + 64);
-        let evicted = server.conn.prepared.evict(server.mark);
         if let Some(evicted) = evicted {
             frontend::close(&mut bytes, Target::Statement, &Statement::name_of(evicted));
         }
         frontend::parse(&mut bytes, &statement.server_name(), &statement.sql, &statement.types);
-        server.conn.prepared.add(statement.id);
+        server.conn.prepared.add(statement.id, generation);
         if evicted.is_some() {
             self.push(Expected::Close(Audience::Proxy));
         }
@@ -273,14 +281,14 @@ impl Exchange<'_> {
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
         match self.on_server(bind.statement) {
             Ok(None) => {
-                self.push(Expected::Bind);
+                self.push(Expected::Bind(None));
                 Done::AsIs
             }
-            Ok(Some(name)) => {
+            Ok(Some(statement)) => {
                 let mut bytes = Vec::with_capacity(bind.rest.len() + 64);
-                frontend::bind(&mut bytes, bind.portal, &name, bind.rest);
+                frontend::bind(&mut bytes, bind.portal, &statement.server_name(), bind.rest);
                 self.append(&bytes);
-                self.push(Expected::Bind);
+                self.push(Expected::Bind(Some(statement)));
                 Done::Consumed
             }
             Err(fields) => self.poison(&fields),
@@ -299,15 +307,15 @@ impl Exchange<'_> {
         };
         self.begin_unit(in_batch);
         let (portal, name) = (&body[..portal_end], &body[portal_end + 1..name_end]);
-        let server_name = match self.on_server(name) {
-            Ok(server_name) => server_name,
+        let statement = match self.on_server(name) {
+            Ok(statement) => statement,
             Err(fields) => {
                 self.poison(&fields);
                 return Ok(super::request::drop_message(header, input));
             }
         };
         let start = HEADER_LENGTH + name_end + 1;
-        let server_name = server_name.unwrap_or_default();
+        let server_name = statement.as_ref().map(|statement| statement.server_name()).unwrap_or_default();
         let length = header.body - (name.len()) + server_name.len() + 4;
         let mut bytes = Vec::with_capacity(64 + portal.len());
         bytes.push(b'B');
@@ -317,12 +325,13 @@ impl Exchange<'_> {
             bytes.push(0);
         }
         self.append(&bytes);
-        self.push(Expected::Bind);
+        self.push(Expected::Bind(statement));
         Ok(Done::Started(start, Passing { left: header.size() - start, to_server: true }))
     }
 
-    /// Makes sure that the server holds the client's statement `name` and notes its effects. `None` = the name is right as it is.
-    fn on_server(&mut self, name: &[u8]) -> Result<Option<Vec<u8>>, ErrorFields> {
+    /// Makes sure that the server holds the client's statement `name`, notes its effects and returns it. `None` = the server knows it by the
+    /// same name.
+    fn on_server(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, ErrorFields> {
         let Some(statement) = self.known(name).map(Rc::clone) else {
             // PREPARE as text makes statements that only the server knows.
             return if self.passes_unknown_names() { Ok(None) } else { Err(unknown_statement(name)) };
@@ -332,12 +341,15 @@ impl Exchange<'_> {
             server.unit.effects |= statement.effects;
             server.note_effects();
         }
+        if statement.class == Class::Ddl {
+            self.note_schema_change(&statement.sql);
+        }
         if name.is_empty() {
             self.restore_unnamed(&statement);
             return Ok(None);
         }
         self.prepare(&statement, Audience::Proxy, None);
-        Ok(Some(statement.server_name()))
+        Ok(Some(statement))
     }
 
     /// The client's unnamed statement was parsed on another connection, or has been replaced on this one.
@@ -351,6 +363,15 @@ impl Exchange<'_> {
         frontend::parse(&mut bytes, b"", &statement.sql, &statement.types);
         self.append(&bytes);
         self.push(Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None });
+    }
+
+    /// Notes that plans may be out of date behind this text. What changes tables by other ways shows by its error, once per statement.
+    fn note_schema_change(&self, sql: &[u8]) {
+        let names = |word: &[u8]| sql.windows(word.len()).take(SCHEMA_LOOK).any(|window| window.eq_ignore_ascii_case(word));
+        if names(b"alter") || names(b"drop") {
+            let schema = &self.client.worker.schema;
+            schema.set(schema.get() + 1);
+        }
     }
 
     /// Rules for a statement of a batch, once per batch and statement.
