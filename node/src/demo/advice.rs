@@ -1,9 +1,11 @@
 //! What to try next, to copy and paste.
 
+use std::path::Path;
+
 use super::layout::{self, Backends, Layout};
 
 /// Shown once, before `ready`.
-pub(super) fn text(layout: &Layout, backends: &Backends, user: &(String, String)) -> String {
+pub(super) fn text(program: &Path, layout: &Layout, backends: &Backends, user: &(String, String)) -> String {
     let (name, password) = user;
     let last = layout.nodes().last().unwrap_or(1);
     let (first_host, last_host) = (layout.host(1), layout.host(last));
@@ -46,12 +48,13 @@ a rule loaded on node 1 is followed on every node:
     text.push_str(&format!(
         "the cluster by gRPC and HTTP:
   grpcurl -plaintext {} quorumsql.admin.v1.ClusterAdmin/Status
-  quorumsql ctl --endpoint {} status
+  {} ctl --endpoint {} status
   curl http://{}/metrics
 Ctrl-C stops everything.
 
 ",
         layout.address(1, layout::GRPC),
+        program.display(),
         layout.address(1, layout::GRPC),
         layout.address(1, layout::HTTP),
     ));
@@ -66,7 +69,7 @@ mod tests {
     fn the_advice_names_real_addresses() {
         let layout = Layout::new("/d".into(), [127, 0, 0], 3);
         let backends = Backends { mysql: vec![("127.0.0.1".into(), 5001), ("127.0.0.1".into(), 5002)], pgsql: Vec::new() };
-        let text = text(&layout, &backends, &("demo".into(), "demo".into()));
+        let text = text(Path::new("/q"), &layout, &backends, &("demo".into(), "demo".into()));
         for expected in [
             "mysql -h 127.0.0.3 -P 6033 -u demo -pdemo",
             "psql -h 127.0.0.3 -p 6133",

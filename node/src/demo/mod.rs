@@ -64,7 +64,7 @@ async fn serve(args: &DemoArgs, layout: &Layout, backends: &Backends, nodes: &mu
     nodes.form().await?;
     load::load(layout, backends, &args.user).await.context("loading the demo's configuration through the admin port of node 1")?;
     ready::wait(layout, &args.user, nodes).await?;
-    print!("{}", advice::text(layout, backends, &args.user));
+    print!("{}", advice::text(nodes.program(), layout, backends, &args.user));
     println!("ready");
     loop {
         let Ended { node, how } = nodes.next_end().await;

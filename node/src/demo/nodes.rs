@@ -56,6 +56,11 @@ impl Nodes {
         self.until("all nodes to be voters", |status| status.members.iter().filter(|member| member.voter).count() == count).await
     }
 
+    /// This program's file.
+    pub(super) fn program(&self) -> &Path {
+        &self.binary
+    }
+
     /// The next node that ends; waits for ever when none is left.
     pub(super) async fn next_end(&mut self) -> Ended {
         if self.running.is_empty() {

@@ -1,5 +1,7 @@
 //! Where log lines and spans go. The only module that names opentelemetry.
 
+mod json;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer};
 
+use self::json::JsonLines;
 use crate::config::{LogFormat, LogSection, OtelSection};
 
 /// What is left to do with the sinks while the process lives, and at its end.
@@ -33,7 +36,7 @@ impl Telemetry {
     /// # Errors
     /// The log file cannot be opened, the level is no level, or the endpoint is no address.
     pub(crate) fn start(log: &LogSection, otel: &OtelSection) -> anyhow::Result<Self> {
-        let filter = EnvFilter::try_new(directives(&log.level)).map_err(|error| anyhow::anyhow!("log.level: {error}"))?;
+        let filter = || EnvFilter::try_new(directives(&log.level)).map_err(|error| anyhow::anyhow!("log.level: {error}"));
         let file = if log.file.as_os_str().is_empty() { None } else { Some(LogFile::open(&log.file)?) };
         let writer = match &file {
             Some(file) => {
@@ -43,7 +46,7 @@ impl Telemetry {
             None => BoxMakeWriter::new(io::stderr),
         };
         let lines = match log.format {
-            LogFormat::Json => tracing_subscriber::fmt::layer().json().with_writer(writer).boxed(),
+            LogFormat::Json => tracing_subscriber::fmt::layer().event_format(JsonLines).with_writer(writer).boxed(),
             LogFormat::Text => tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer).boxed(),
         };
         let spans = if otel.endpoint.is_empty() { None } else { Some(span_exporter(&otel.endpoint)?) };
@@ -59,7 +62,7 @@ impl Telemetry {
                 .with_tracer(provider.tracer("quorumsql"))
                 .with_filter(control_plane.and(tracing::level_filters::LevelFilter::INFO))
         });
-        tracing_subscriber::registry().with(exported).with(lines.with_filter(filter)).with(Counted).try_init()?;
+        tracing_subscriber::registry().with(exported).with(lines.with_filter(filter()?)).with(Counted.with_filter(filter()?)).try_init()?;
         Ok(Self { file, spans })
     }
 
