@@ -97,7 +97,24 @@ async fn tracked_state_follows_its_client(proxy: &Proxy) {
         assert_eq!(text(&mut b, "SELECT @@character_set_client").await, "utf8mb4");
     }
     assert_eq!(server_connection(&mut a).await, server_connection(&mut b).await);
-    run(&mut a, &["SET autocommit=1"]).await;
+    let level = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+    run(&mut a, &["SET autocommit=1, sql_mode='NO_ZERO_DATE'", "SET time_zone='+03:00', foreign_key_checks=0, wait_timeout=9", level])
+        .await;
+    for _ in 0..2 {
+        for (sql, mine, others) in [
+            ("SELECT @@sql_mode = 'NO_ZERO_DATE'", "1", "0"),
+            ("SELECT @@time_zone", "+03:00", "SYSTEM"),
+            ("SELECT @@foreign_key_checks", "0", "1"),
+        ] {
+            assert_eq!(text(&mut a, sql).await, mine, "{sql}");
+            assert_eq!(text(&mut b, sql).await, others, "{sql}");
+        }
+        assert_eq!(isolation(&mut a).await, "READ-COMMITTED");
+        assert_eq!(isolation(&mut b).await, "REPEATABLE-READ");
+    }
+    run(&mut b, &["SET time_zone='Nowhere/Nothing'"]).await;
+    assert_eq!(error(&mut b, "SELECT 1").await, 1298, "told by the statement after it, once");
+    assert_eq!(text(&mut b, "SELECT @@time_zone").await, "SYSTEM");
     assert_eq!(error(&mut a, "USE mysql; SELECT nonsense FROM nowhere").await, 1146);
     assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
     assert_eq!(text(&mut a, "SELECT DATABASE()").await, "mysql", "changed inside of several statements");
@@ -109,11 +126,16 @@ async fn tracked_state_follows_its_client(proxy: &Proxy) {
     b.disconnect().await.unwrap();
 }
 
+async fn isolation(client: &mut Conn) -> String {
+    let row: (String, String) = client.query_first("SHOW VARIABLES LIKE 't%_isolation'").await.unwrap().unwrap();
+    row.1
+}
+
 async fn untracked_state_ends_with_its_client(proxy: &Proxy) {
     let states = [
         ("SET @a = 7", "SELECT @a", "7", "NULL"),
         ("SET sql_mode = 'ANSI'", "SELECT @@sql_mode LIKE '%ANSI%'", "1", "0"),
-        ("SET SESSION sort_buffer_size = 123456", "SELECT @@sort_buffer_size = 123456", "1", "0"),
+        ("SET SESSION min_examined_row_limit = 5", "SELECT @@min_examined_row_limit", "5", "0"),
         ("SELECT 5 INTO @b", "SELECT @b", "5", "NULL"),
         ("SELECT GET_LOCK('mine', 1)", "SELECT IS_USED_LOCK('mine') IS NULL", "0", "1"),
     ];

@@ -1,6 +1,7 @@
 //! Bringing a connection to a session's state before a statement (mysql-dataplane 5.7). On the usual path nothing differs and
 //! nothing is sent.
 
+use quorumsql_wire::mysql::ErrPacket;
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::Question;
 
@@ -8,6 +9,7 @@ use super::Backend;
 use super::call::BrokenBackend;
 use crate::session::mysql::names::{Collate, Names};
 use crate::session::mysql::state::SessionState;
+use crate::session::mysql::tracked::{self, Variables};
 
 /// Why a statement cannot run on the connection.
 #[derive(Debug)]
@@ -30,12 +32,19 @@ impl Backend {
         let state = &self.state;
         state.schema.as_deref() == Some(session.schema.as_str())
             && state.names == session.names
+            && state.variables == session.variables
             && state.autocommit() == session.autocommit
             && state.multi_statements == session.multi_statements
     }
 
     /// Sends what differs. Safe on a connection that has no transaction open, or whose session is the one it serves already.
     pub(crate) async fn align(&mut self, session: &SessionState) -> Result<(), AlignError> {
+        // Not by `= DEFAULT`: MySQL 9 takes it for OFF with foreign_key_checks. Never with a transaction open: a session's own
+        // connection has nothing that the session has not set.
+        let foreign = self.state.variables.keys().any(|name| !session.variables.contains_key(name));
+        if foreign && !self.reset().await? {
+            return Err(BrokenBackend::Closed.into());
+        }
         if self.state.schema.as_deref() != Some(session.schema.as_str()) {
             self.align_schema(&session.schema).await?;
         }
@@ -51,6 +60,9 @@ impl Backend {
         if self.state.names != session.names {
             self.align_names(&session.names).await?;
         }
+        if self.state.variables != session.variables {
+            self.align_variables(&session.variables).await?;
+        }
         Ok(())
     }
 
@@ -60,6 +72,26 @@ impl Backend {
         self.call(Question::Simple, &payload).await?.map_err(AlignError::Refused)?;
         self.state.schema = Some(schema.to_owned());
         Ok(())
+    }
+
+    /// Sets what the session has set otherwise.
+    async fn align_variables(&mut self, wanted: &Variables) -> Result<(), AlignError> {
+        for (name, literal) in wanted {
+            if self.state.variables.get(name) != Some(literal) {
+                self.set_variable(name, literal).await?;
+                self.state.variables.insert(name, literal.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// A variable that the server does not have is left out quietly: names of the other product are harmless.
+    async fn set_variable(&mut self, name: &str, literal: &str) -> Result<(), AlignError> {
+        let sql = tracked::statement(name, literal);
+        match self.run(&sql).await? {
+            Err(payload) if !is_unknown_variable(&payload) => Err(AlignError::Refused(payload)),
+            _ => Ok(()),
+        }
     }
 
     async fn align_names(&mut self, names: &Names) -> Result<(), AlignError> {
@@ -75,4 +107,9 @@ impl Backend {
         self.state.names = names.clone();
         Ok(())
     }
+}
+
+/// 1064, 1193, 1651 (mysql-dataplane 5.7).
+fn is_unknown_variable(payload: &[u8]) -> bool {
+    ErrPacket::decode(payload).is_ok_and(|err| matches!(err.code, 1064 | 1193 | 1651))
 }

@@ -13,6 +13,7 @@ use super::{Backend, BackendState, KEY_CAPABILITIES, Registry, ServerLogin};
 use crate::config::{Server, TlsMode};
 use crate::pool::{ConnectError, Fault, PoolKey, ServerError};
 use crate::session::mysql::names::Names;
+use crate::session::mysql::tracked::Variables;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
@@ -75,6 +76,7 @@ pub(super) async fn connect(
             capabilities,
             schema: None,
             names: Names::Login(login.charset),
+            variables: Variables::new(),
             status,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
@@ -100,6 +102,7 @@ impl Backend {
         }
         self.state.registry.clear();
         self.state.names = Names::Unknown;
+        self.state.variables.clear();
         self.state.schema = None;
         self.start_tracking().await?;
         Ok(true)

@@ -19,6 +19,7 @@ use quorumsql_wire::mysql::{Capabilities, Status};
 use crate::config::{Protocol, Server};
 use crate::pool::{ConnectError, Dialect, PoolKey};
 use crate::session::mysql::names::Names;
+use crate::session::mysql::tracked::Variables;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::{Link, LinkParcel};
@@ -70,6 +71,8 @@ pub(crate) struct BackendState {
     pub(crate) schema: Option<String>,
     /// Character set.
     pub(crate) names: Names,
+    /// Tracked variables that differ from the server's defaults.
+    pub(crate) variables: Variables,
     /// Status of the last answer that had one.
     pub(crate) status: Status,
     /// MULTI_STATEMENTS as set by COM_SET_OPTION.

@@ -18,6 +18,7 @@ use crate::config::Protocol;
 use crate::pool::{self, AcquireError, PooledConnection};
 use crate::session::mysql::pins::{Pins, Sent};
 use crate::session::mysql::statements::{ClientStatement, StatementText};
+use crate::session::mysql::tracked::Variables;
 use crate::worker::link::IdleCheck;
 use crate::worker::session::Signal;
 
@@ -142,7 +143,12 @@ impl Client {
         if !server.is_aligned(&self.state) {
             match Box::pin(server.align(&self.state)).await {
                 Ok(()) => {}
-                Err(AlignError::Refused(payload)) => return Attempt::Unsent(Unsent::Refused(payload)),
+                Err(AlignError::Refused(payload)) => {
+                    // A value that the server does not take is told once, not before every statement.
+                    let taken = &server.state.variables;
+                    self.state.variables.retain(|name, literal| taken.get(name) == Some(literal));
+                    return Attempt::Unsent(Unsent::Refused(payload));
+                }
                 Err(AlignError::Broken(error)) => return Attempt::Unsent(Unsent::Broken(error.to_string())),
             }
         }
@@ -191,6 +197,7 @@ impl Client {
             if let Some(names) = &absorbed.names {
                 server.state.names = names.clone();
             }
+            apply(&mut server.state.variables, &absorbed.variables);
             self.absorb(absorbed);
         }
         self.note_insert_id(plan, &answer);
@@ -322,6 +329,16 @@ impl Client {
         }
         let _ = self.send_error(sequence, code, text).await;
         if lost_state { Flow::Close } else { Flow::Continue }
+    }
+}
+
+/// Takes over assignments; `None` = the default, which is what is not in the map.
+pub(super) fn apply(variables: &mut Variables, assignments: &[(&'static str, Option<String>)]) {
+    for (name, literal) in assignments {
+        match literal {
+            Some(literal) => variables.insert(name, literal.clone()),
+            None => variables.remove(name),
+        };
     }
 }
 

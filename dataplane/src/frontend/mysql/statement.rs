@@ -6,7 +6,7 @@ use quorumsql_wire::mysql::column::Column;
 use quorumsql_wire::mysql::error_code;
 use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_mysql};
 
-use super::exchange::Work;
+use super::exchange::{Work, apply};
 use super::request::Request;
 use super::{Client, Flow};
 use crate::config::{Domain, HostgroupId, Protocol, Variables};
@@ -194,6 +194,7 @@ impl Client {
         if let Some(names) = absorbed.names {
             self.state.names = names;
         }
+        apply(&mut self.state.variables, &absorbed.variables);
     }
 
     /// Held connection, routing guard. An error is the client's answer.

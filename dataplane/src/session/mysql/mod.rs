@@ -6,3 +6,4 @@ pub(crate) mod pins;
 pub(crate) mod set;
 pub(crate) mod state;
 pub(crate) mod statements;
+pub(crate) mod tracked;

@@ -1,10 +1,12 @@
 //! Which SET statements are absorbed: those of which the session knows for sure what they mean (mysql-dataplane 4).
 //!
-//! Absorbed are `autocommit` and `NAMES`, alone or in one list. Everything else is sent to a server and pins its connection.
+//! Absorbed are `autocommit`, `NAMES` and the variables of [`super::tracked`], in one list or alone. Everything else is sent to
+//! a server and pins its connection.
 
 use quorumsql_wire::mysql::charset;
 
 use super::names::Names;
+use super::tracked::{self, Assigned};
 
 /// What an absorbed SET does.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,6 +15,8 @@ pub(crate) struct Absorbed {
     pub(crate) autocommit: Option<bool>,
     /// New names.
     pub(crate) names: Option<Names>,
+    /// Other variables; `None` = the default.
+    pub(crate) variables: Vec<(&'static str, Option<String>)>,
 }
 
 /// What becomes of a SET.
@@ -73,11 +77,44 @@ fn assignment(words: &mut Words<'_>, absorbed: &mut Absorbed) -> Option<Assignme
         return (words.take_symbol(":=") || words.take_symbol("=")).then(|| words.value()).flatten().map(|_| Assignment::Global);
     }
     let _scope = words.take_symbol("@@session.") || words.take_symbol("@@local.") || words.take_symbol("@@");
-    let _scope = words.take_word("SESSION") || words.take_word("LOCAL");
-    if !words.name()?.eq_ignore_ascii_case("autocommit") || !(words.take_symbol(":=") || words.take_symbol("=")) {
+    let session = words.take_word("SESSION") || words.take_word("LOCAL");
+    if session && words.take_word("TRANSACTION") {
+        return isolation(words, absorbed);
+    }
+    let name = words.name()?;
+    if !(words.take_symbol(":=") || words.take_symbol("=")) {
         return None;
     }
-    absorbed.autocommit = Some(boolean(words.value()?)?);
+    words.skip_blanks();
+    let quoted = words.rest.starts_with(['\'', '"']);
+    let value = words.literal()?;
+    if name.eq_ignore_ascii_case("autocommit") {
+        absorbed.autocommit = Some(boolean(value)?);
+        return Some(Assignment::Done);
+    }
+    if let Assigned::Tracked(name, literal) = tracked::assign(name, value, quoted)? {
+        absorbed.variables.push((name, literal));
+    }
+    Some(Assignment::Done)
+}
+
+/// `ISOLATION LEVEL …` and nothing else.
+fn isolation(words: &mut Words<'_>, absorbed: &mut Absorbed) -> Option<Assignment> {
+    if !(words.take_word("ISOLATION") && words.take_word("LEVEL")) {
+        return None;
+    }
+    let level = if words.take_word("SERIALIZABLE") {
+        "SERIALIZABLE"
+    } else if words.take_word("REPEATABLE") {
+        words.take_word("READ").then_some("REPEATABLE READ")?
+    } else if !words.take_word("READ") {
+        return None;
+    } else if words.take_word("COMMITTED") {
+        "READ COMMITTED"
+    } else {
+        words.take_word("UNCOMMITTED").then_some("READ UNCOMMITTED")?
+    };
+    absorbed.variables.push((tracked::ISOLATION, Some(level.to_owned())));
     Some(Assignment::Done)
 }
 
@@ -170,6 +207,24 @@ impl<'a> Words<'a> {
         self.name()
     }
 
+    /// As [`Self::value`], but numbers may have decimals and quotes may be empty.
+    fn literal(&mut self) -> Option<&'a str> {
+        self.skip_blanks();
+        if let Some(rest) = self.rest.strip_prefix("''").or_else(|| self.rest.strip_prefix("\"\""))
+            && !rest.starts_with(['\'', '"'])
+        {
+            self.rest = rest;
+            return Some("");
+        }
+        if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
+            let end = self.rest.find(|c: char| !is_name_char(c) && c != '.').unwrap_or(self.rest.len());
+            let (number, rest) = self.rest.split_at(end);
+            self.rest = rest;
+            return Some(number);
+        }
+        self.value()
+    }
+
     fn until_quote(&mut self, quoted: &'a str, quote: char) -> Option<&'a str> {
         let (text, rest) = quoted.split_once(quote)?;
         if text.contains('\\') || rest.starts_with(quote) {
@@ -189,7 +244,7 @@ mod tests {
     use super::*;
 
     fn autocommit(on: bool) -> SetStatement {
-        SetStatement::Absorbed(Absorbed { autocommit: Some(on), names: None })
+        SetStatement::Absorbed(Absorbed { autocommit: Some(on), ..Absorbed::default() })
     }
 
     fn named(charset: &str, collation: Option<&str>) -> Names {
@@ -212,20 +267,42 @@ mod tests {
 
     #[test]
     fn names_and_lists() {
-        let both = |names| SetStatement::Absorbed(Absorbed { autocommit: None, names: Some(names) });
+        let both = |names| SetStatement::Absorbed(Absorbed { names: Some(names), ..Absorbed::default() });
         assert_eq!(parse(b"SET NAMES utf8mb4"), both(named("utf8mb4", None)));
         assert_eq!(parse(b"SET NAMES 'latin1' COLLATE 'latin1_bin'"), both(named("latin1", Some("latin1_bin"))));
-        let list = SetStatement::Absorbed(Absorbed { autocommit: Some(false), names: Some(named("utf8", None)) });
+        let list = SetStatement::Absorbed(Absorbed { autocommit: Some(false), names: Some(named("utf8", None)), ..Absorbed::default() });
         assert_eq!(parse(b"SET NAMES utf8, autocommit=0"), list);
         assert_eq!(parse(b"SET NAMES klingon"), SetStatement::UnknownCharset("klingon".into()));
     }
 
     #[test]
+    fn tracked_variables() {
+        let variables = |list: &[(&'static str, Option<&str>)]| {
+            let variables = list.iter().map(|(name, literal)| (*name, literal.map(str::to_owned))).collect();
+            SetStatement::Absorbed(Absorbed { variables, ..Absorbed::default() })
+        };
+        assert_eq!(parse(b"SET sql_mode=''"), variables(&[("sql_mode", Some("''"))]));
+        assert_eq!(
+            parse(b"SET @@SESSION.time_zone = 'UTC', long_query_time=0.5, wait_timeout=100, sql_mode = DEFAULT;"),
+            variables(&[("time_zone", Some("'UTC'")), ("long_query_time", Some("0.5")), ("sql_mode", None)])
+        );
+        for (level, words) in
+            [("READ COMMITTED", "read committed"), ("REPEATABLE READ", "REPEATABLE READ"), ("SERIALIZABLE", "SERIALIZABLE")]
+        {
+            let sql = format!("SET SESSION TRANSACTION ISOLATION LEVEL {words}");
+            assert_eq!(parse(sql.as_bytes()), variables(&[(tracked::ISOLATION, Some(level))]));
+        }
+    }
+
+    #[test]
     fn all_else_is_not_absorbed() {
         for text in [
-            "SET sql_mode=''",
+            "SET sql_mode='ANSI'",
             "SET @a=1",
-            "SET autocommit=0, sql_mode=''",
+            "SET autocommit=0, sql_mode=@@global.sql_mode",
+            "SET sql_mode=CONCAT(@@sql_mode, 'x')",
+            "SET long_query_time=1+1",
+            "SET unheard_of=1",
             "SET autocommit=2",
             "SET autocommit=@a",
             "SET autocommit",
@@ -235,7 +312,9 @@ mod tests {
             "SET NAMES DEFAULT",
             "SET NAMES utf8 COLLATE unheard_of_ci",
             "SET TRANSACTION READ ONLY",
-            "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+            "SET SESSION TRANSACTION READ ONLY",
+            "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY",
             "SET CHARACTER SET utf8",
             "SET GLOBAL max_connections=10, autocommit=0",
             "SET",

@@ -3,6 +3,7 @@
 use super::names::Names;
 use super::pins::Pins;
 use super::statements::Statements;
+use super::tracked::Variables;
 
 /// One client's logical state.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(crate) struct SessionState {
     pub(crate) autocommit: bool,
     /// Character set and collation.
     pub(crate) names: Names,
+    /// Tracked variables that differ from the server's defaults.
+    pub(crate) variables: Variables,
     /// Collation id of the handshake, to which COM_RESET_CONNECTION returns.
     pub(crate) login_charset: u8,
     /// MULTI_STATEMENTS, changed by COM_SET_OPTION.
@@ -34,6 +37,7 @@ impl SessionState {
             schema,
             autocommit: true,
             names: Names::Login(login_charset),
+            variables: Variables::new(),
             login_charset,
             multi_statements,
             no_backslash_escapes: false,
