@@ -29,16 +29,19 @@ impl MariaDb {
         let base = dir.path().display().to_string();
         let _chown = run(&["chown", "mysql:mysql", &base]);
         let data = format!("--datadir={base}/data");
+        // Servers that start clean their temporary directory, and would delete each other's files in a common one.
+        let tmpdir = format!("--tmpdir={base}");
         let _init = run(&[
             "mariadb-install-db",
             "--no-defaults",
             "--user=mysql",
             &data,
+            &tmpdir,
             "--skip-test-db",
             "--auth-root-authentication-method=normal",
         ]);
         let port = free_port();
-        let mut argv = words(&["mariadbd", "--no-defaults", "--user=mysql", &data, "--bind-address=127.0.0.1"]);
+        let mut argv = words(&["mariadbd", "--no-defaults", "--user=mysql", &data, &tmpdir, "--bind-address=127.0.0.1"]);
         argv.extend([
             format!("--port={port}"),
             format!("--socket={base}/s"),
