@@ -58,8 +58,8 @@ async fn mysql_async_works(host: &str) {
 fn command_line_works(client: &[&str], host: &str) {
     let table = format!("by_{}", client.last().expect("a client"));
     let sql = format!(
-        "CREATE TABLE {table} (id INT PRIMARY KEY, v TEXT); INSERT INTO {table} VALUES (1, 'x'); BEGIN; UPDATE {table} SET v = 'y'; ROLLBACK; \
-         PREPARE p FROM 'SELECT v FROM {table} WHERE id = ?'; SET @id = 1; EXECUTE p USING @id; SELECT nothing FROM nowhere; SELECT 'after'"
+        "CREATE TABLE {table} (id INT PRIMARY KEY, v TEXT); INSERT INTO {table} VALUES (1, 'x');\nBEGIN; UPDATE {table} SET v = 'y'; ROLLBACK;\n\
+         PREPARE p FROM 'SELECT v FROM {table} WHERE id = ?'; SET @id = 1; EXECUTE p USING @id;\nSELECT nothing FROM nowhere;\nSELECT 'after';"
     );
     let mut command = Command::new(client[0]);
     command.args(&client[1..]).args([

@@ -44,7 +44,7 @@ fn clients_of_surviving_nodes_see_no_error_when_nodes_are_killed() {
     let server = MariaDb::start(1, &[]);
     let mut demo = Demo::start(3, &["--mysql", &server.address()]);
     let _table = server.root(
-        "CREATE TABLE demo.accounts (id INT PRIMARY KEY, balance INT NOT NULL); INSERT INTO demo.accounts SELECT seq, 0 FROM seq_1_to_8",
+        "USE demo; CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL); INSERT INTO accounts SELECT seq, 0 FROM seq_1_to_8",
     );
     run(async {
         let stop = Arc::new(AtomicBool::new(false));
