@@ -1,7 +1,8 @@
 //! Each client library logs in, runs a select, an insert, a transaction, a prepared statement and a failing statement
 //! through a node, on each server that it can meet.
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use mysql_async::prelude::Queryable;
 use quorumsql_chaos::cluster::Demo;
@@ -59,27 +60,23 @@ fn command_line_works(client: &[&str], host: &str) {
     let table = format!("by_{}", client.last().expect("a client"));
     let sql = format!(
         "CREATE TABLE {table} (id INT PRIMARY KEY, v TEXT); INSERT INTO {table} VALUES (1, 'x');\nBEGIN; UPDATE {table} SET v = 'y'; ROLLBACK;\n\
-         PREPARE p FROM 'SELECT v FROM {table} WHERE id = ?'; SET @id = 1; EXECUTE p USING @id;\nSELECT nothing FROM nowhere;\nSELECT 'after';"
+         PREPARE p FROM 'SELECT v FROM {table} WHERE id = ?'; SET @id = 1; EXECUTE p USING @id;\nSELECT nothing FROM nowhere;\nSELECT 'after';\n"
     );
-    let mut command = Command::new(client[0]);
-    command.args(&client[1..]).args([
-        "--no-defaults",
-        "-h",
-        host,
-        "-P",
-        &MYSQL.to_string(),
-        "-udemo",
-        "-pdemo",
-        "demo",
-        "-N",
-        "--force",
-        "-e",
-        &sql,
-    ]);
-    let output = command.output().expect("the client runs");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let port = MYSQL.to_string();
+    let arguments = ["--no-defaults", "-h", host, "-P", &port, "-udemo", "-pdemo", "demo", "-N", "--force"];
+    let (stdout, stderr) = feed(&[client, &arguments].concat(), &sql);
     assert_eq!(stdout, "x\nafter\n", "{client:?}: {stderr}");
     assert!(stderr.contains("ERROR 1146 (42S02)"), "{client:?}: {stderr}");
+}
+
+/// Runs an interactive client on a script and returns what it prints; statements after a failing one go on.
+fn feed(argv: &[&str], sql: &str) -> (String, String) {
+    let mut command = Command::new(argv[0]);
+    command.args(&argv[1..]).env("PGPASSWORD", "demo").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {}: {error}; deploy/test installs it", argv[0]));
+    child.stdin.take().expect("a piped stdin").write_all(sql.as_bytes()).expect("the client reads");
+    let output = child.wait_with_output().expect("the client runs");
+    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 fn python(script: &str, arguments: &[&str]) -> String {
@@ -146,13 +143,8 @@ async fn tokio_postgres_works(host: &str) {
 fn psql_works(host: &str) {
     let sql = "CREATE TABLE by_psql (id INT PRIMARY KEY, v TEXT);\nINSERT INTO by_psql VALUES (1, 'x');\nBEGIN;\nUPDATE by_psql SET v = 'y';\nROLLBACK;\n\
                PREPARE p AS SELECT v FROM by_psql WHERE id = $1;\nEXECUTE p(1);\nSELECT nothing FROM nowhere;\nSELECT 'after';\n";
-    let mut command = Command::new("sh");
-    command
-        .env("PGPASSWORD", "demo")
-        .env("SQL", sql)
-        .args(["-c", &format!("printf %s \"$SQL\" | psql -X -h {host} -p {PGSQL} -U demo -d demo -At -q")]);
-    let output = command.output().expect("psql runs");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let port = PGSQL.to_string();
+    let (stdout, stderr) = feed(&["psql", "-X", "-h", host, "-p", &port, "-U", "demo", "-d", "demo", "-At", "-q"], sql);
     assert_eq!(stdout, "x\nafter\n", "{stderr}");
     assert!(stderr.contains("relation \"nowhere\" does not exist"), "{stderr}");
 }

@@ -115,7 +115,7 @@ pub(crate) async fn fingerprint(host: &str) -> Vec<Vec<String>> {
         "global_variables",
     ] {
         for layer in ["main", "disk"] {
-            all.extend(text(&mut conn, &format!("SELECT * FROM {layer}.{table} ORDER BY 1, 2, 3")).await);
+            all.extend(text(&mut conn, &format!("SELECT * FROM {layer}.{table} ORDER BY 1, 2")).await);
         }
     }
     all
