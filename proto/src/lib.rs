@@ -4,7 +4,13 @@
 //! - [`peer`]: what nodes say to each other on port 6035.
 //! - [`admin`]: what operators and tools call on port 6034.
 #![forbid(unsafe_code)]
-#![allow(missing_docs, unreachable_pub, clippy::all, clippy::unwrap_used, reason = "generated code; the .proto files carry the documentation")]
+#![allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::unwrap_used,
+    reason = "generated code; the .proto files carry the documentation"
+)]
 
 /// Package `quorumsql.log.v1`.
 pub mod log {

@@ -160,7 +160,7 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
 /// Few distinct values, so that criteria often hold.
 fn random_rule(rule_id: i64, seed: &[u8; 12]) -> RuleRow {
     let pick = |n: usize, values: &[&str]| values.get(usize::from(seed[n]) % (values.len() + 2)).map(|text| (*text).to_owned());
-    let optional = |n: usize| (seed[n] % 4 == 0).then_some(u32::from(seed[n] / 4) % 3);
+    let optional = |n: usize| seed[n].is_multiple_of(4).then_some(u32::from(seed[n] / 4) % 3);
     RuleRow {
         rule_id,
         username: pick(0, &["app", "root"]),
@@ -168,18 +168,18 @@ fn random_rule(rule_id: i64, seed: &[u8; 12]) -> RuleRow {
         flag_in: u32::from(seed[2] % 5).saturating_sub(2),
         client_addr: pick(3, &["10.%", "10.1.2.3"]).filter(|_| seed[3] >= 128),
         proxy_addr: None,
-        proxy_port: (seed[4] % 5 == 0).then_some(6033 + u16::from(seed[4] % 2)),
-        digest: (seed[5] % 6 == 0).then_some(u64::from(seed[5] % 2)),
+        proxy_port: seed[4].is_multiple_of(5).then_some(6033 + u16::from(seed[4] % 2)),
+        digest: seed[5].is_multiple_of(6).then_some(u64::from(seed[5] % 2)),
         match_digest: pick(6, &["^SELECT", "FOR UPDATE$", "t1", "^(?!SELECT)"]),
         match_pattern: pick(7, &["1", "^.{9}$"]).filter(|_| seed[7] >= 128),
-        negate_match_pattern: seed[8] % 4 == 0,
-        caseless: seed[8] % 3 != 0,
+        negate_match_pattern: seed[8].is_multiple_of(4),
+        caseless: !seed[8].is_multiple_of(3),
         flag_out: optional(9),
         destination_hostgroup: optional(10).map(HostgroupId),
-        apply: seed[11] % 4 == 0,
-        error_msg: (seed[11] % 7 == 0).then(|| format!("e{rule_id}")),
+        apply: seed[11].is_multiple_of(4),
+        error_msg: seed[11].is_multiple_of(7).then(|| format!("e{rule_id}")),
         ok_msg: None,
-        multiplex: (seed[11] % 5 == 0).then_some(seed[11] % 3),
+        multiplex: seed[11].is_multiple_of(5).then_some(seed[11] % 3),
     }
 }
 

@@ -6,7 +6,7 @@
 //! server's bytes ─► AnswerScanner ─► how many of them may go to the client, and what ended
 //! ```
 //! Reading order: [`packet`] (framing), [`handshake`] and [`auth`] (login), [`command`] (what a client asks),
-//! [`response`] and [`column`] (what a server answers), [`params`] (binary parameters and rows), [`scanner`] (relaying an
+//! [`response`] and [`mod@column`] (what a server answers), [`params`] (binary parameters and rows), [`scanner`] (relaying an
 //! answer by packet header).
 //!
 //! What it deliberately does not do: sockets, clocks, configuration, TLS, compression. Every length that arrives is checked
