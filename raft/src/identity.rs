@@ -5,6 +5,7 @@
 use std::{
     fs,
     io::{self, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
@@ -60,10 +61,14 @@ impl Layout {
         self.root.join("tls")
     }
 
-    /// Creates the directories that a node needs.
+    /// Creates the directories that a node needs. What is in them (accounts, keys) is for the node's user alone.
     pub(crate) fn create(&self) -> io::Result<()> {
         for directory in [self.root.clone(), self.root.join("raft"), self.snapshots(), self.tls()] {
             fs::create_dir_all(directory)?;
+        }
+        let mode = fs::metadata(&self.root)?.permissions().mode();
+        if mode & 0o077 != 0 {
+            fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))?;
         }
         Ok(())
     }
@@ -144,6 +149,17 @@ mod tests {
         layout.create().unwrap();
         sample().write(&layout).unwrap();
         assert_eq!(Identity::read(&layout).unwrap(), sample());
+    }
+
+    #[test]
+    fn others_cannot_read_the_data_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        for root in [directory.path().join("new"), directory.path().join("there")] {
+            fs::create_dir_all(directory.path().join("there")).unwrap();
+            fs::set_permissions(directory.path().join("there"), fs::Permissions::from_mode(0o755)).unwrap();
+            Layout::new(&root).create().unwrap();
+            assert_eq!(fs::metadata(&root).unwrap().permissions().mode() & 0o777, 0o700, "{}", root.display());
+        }
     }
 
     #[test]

@@ -160,6 +160,18 @@ mod tests {
     }
 
     #[test]
+    fn defaults_of_postgresql_parameters_are_those_of_the_server() {
+        for (name, default) in [
+            ("pgsql-default_datestyle", "ISO, MDY"),
+            ("pgsql-default_intervalstyle", "postgres"),
+            ("pgsql-default_standard_conforming_strings", "on"),
+            ("pgsql-default_timezone", "GMT"),
+        ] {
+            assert_eq!(variable(name).map(|variable| variable.default), Some(default), "{name}");
+        }
+    }
+
+    #[test]
     fn values_are_checked_by_type_and_range() {
         let cases = [
             ("mysql-threads", "4", true),
