@@ -117,7 +117,9 @@ pub(crate) fn raft_options(config: &NodeConfig) -> RaftOptions {
 /// Variables that the bootstrap file decides.
 fn own_variables(config: &NodeConfig) -> Vec<(String, String)> {
     let threads = config.node.threads.to_string();
+    let version = env!("CARGO_PKG_VERSION").to_owned();
     let own = [
+        ("admin-version", &version),
         ("mysql-threads", &threads),
         ("pgsql-threads", &threads),
         ("mysql-interfaces", &config.listen.mysql),

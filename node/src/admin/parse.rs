@@ -59,6 +59,9 @@ pub(crate) fn parse(sql: &str) -> Command {
     let Some(first) = found.first() else {
         return if sql.contains("/*!") { Command::Ignored } else { Command::Empty };
     };
+    if found.iter().all(|token| token.is_sign(';')) {
+        return Command::Empty;
+    }
     let word = if first.kind == crate::sql_server::lexer::Kind::Word { first.text.to_ascii_uppercase() } else { String::new() };
     match word.as_str() {
         "SELECT" if found.len() == 2 && found[1].text.starts_with('$') => Command::DollarProbe,
@@ -223,6 +226,7 @@ mod tests {
         for (sql, expected) in [
             ("", Command::Empty),
             ("-- nothing", Command::Empty),
+            (" ; ;", Command::Empty),
             ("/*!40101 SET NAMES utf8 */", Command::Ignored),
             ("/* why */ select 1", Command::Read),
             ("WITH a AS (SELECT 1) SELECT * FROM a", Command::Read),

@@ -15,7 +15,7 @@ use super::error::{engine_error, handler_error, rejection, sql_error, syntax_err
 use super::parse::{Command, CopyCommand, SetCommand, ShowCommand, parse};
 use super::read::{Audience, Query, describe_query, execute};
 use super::show::show;
-use super::variables::{milliseconds, value_or_default};
+use super::variables::{decided_by_the_bootstrap_file, milliseconds, value_or_default};
 use super::{masking, rewrite};
 use crate::sql_server::functions::ClientFacts;
 use crate::sql_server::lexer::{Kind, tokens};
@@ -224,6 +224,9 @@ impl AdminSession {
             }
             SetCommand::Unknown(name) => (name, 0),
             SetCommand::Node { node_id, name, value } => return self.set_override(node_id, name, value).await,
+            SetCommand::Variable { name, value } if name == "admin-version" && value != env!("CARGO_PKG_VERSION") => {
+                return Err(handler_error("admin-version is the version of the binary and cannot be set"));
+            }
             SetCommand::Variable { name, value } if matches!(name.as_str(), "mysql-interfaces" | "pgsql-interfaces") => {
                 let node_id = self.context.consensus.identity().node_id;
                 return self.set_override(node_id, name, Some(value)).await;
@@ -237,6 +240,9 @@ impl AdminSession {
             }
         };
         if affected > 0 {
+            if let Some(note) = decided_by_the_bootstrap_file(&name) {
+                self.warn(note);
+            }
             return Ok(done(Done { affected, ..Done::default() }));
         }
         let info = format!("ERROR: Unknown global variable: '{name}'.");
@@ -248,12 +254,19 @@ impl AdminSession {
         if !self.context.consensus.status().members.iter().any(|member| member.node_id == node_id) {
             return Err(handler_error(format!("no member of the cluster has node id {node_id}; stats_cluster_nodes lists them")));
         }
+        if name == "admin-version" || decided_by_the_bootstrap_file(&name).is_some() {
+            return Err(handler_error(format!("{name} is decided by the node itself and cannot be overridden")));
+        }
         match &value {
             Some(value) => stored::check_variable(&name, value).map_err(handler_error)?,
             None if stored::variable(&name).is_none() => return Err(handler_error(format!("unknown variable {name}"))),
             None => {}
         }
-        self.submit(Op::NodeOverride { node_id, name, value }).await?;
+        let at_start = stored::variable(&name).is_some_and(|variable| variable.restart);
+        self.submit(Op::NodeOverride { node_id, name: name.clone(), value }).await?;
+        if at_start {
+            self.warn(format!("{name} takes effect at the next start of node {node_id}"));
+        }
         Ok(done(Done { affected: 1, ..Done::default() }))
     }
 

@@ -49,6 +49,17 @@ pub(crate) fn milliseconds(values: &BTreeMap<String, String>, name: &str) -> std
     std::time::Duration::from_millis(value_or_default(values, name).trim().parse().unwrap_or(5_000))
 }
 
+/// What to tell someone who sets a variable that is decided by this node's bootstrap file; the rows then change nothing.
+pub(crate) fn decided_by_the_bootstrap_file(name: &str) -> Option<String> {
+    let key = match name {
+        "mysql-threads" | "pgsql-threads" => "node.threads",
+        "admin-mysql_ifaces" => "listen.admin_mysql",
+        "admin-pgsql_ifaces" => "listen.admin_pgsql",
+        _ => return None,
+    };
+    Some(format!("{name} shows {key} of each node's bootstrap file: the value is stored and has no effect"))
+}
+
 /// `name:password;name:password`, with text or a stored hash as the password.
 pub(crate) fn credentials(list: &str) -> impl Iterator<Item = (&str, &str)> {
     list.split(';').filter_map(|pair| pair.trim().split_once(':'))

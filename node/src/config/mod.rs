@@ -208,7 +208,7 @@ impl Default for DrainSection {
 #[derive(thiserror::Error, Debug)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Read {
         /// Which file.
         path: PathBuf,

@@ -83,7 +83,7 @@ impl Runtime {
         let mut applied = self.consensus.watch();
         let mut last_seen = Observed::default();
         let mut built_at = Instant::now();
-        let mut live = dataplane.config().index;
+        let (mut live, mut revision) = (dataplane.config().index, dataplane.config().revision);
         self.consensus.runtime_live(live);
         loop {
             let index = applied.borrow_and_update().runtime_index;
@@ -93,6 +93,10 @@ impl Runtime {
                 match tokio::task::block_in_place(|| self.rebuild(&seen)) {
                     Ok(config) => {
                         live = config.index.max(live);
+                        if config.revision != revision {
+                            revision = config.revision;
+                            tracing::info!(revision, index = live, "configuration in force");
+                        }
                         dataplane.swap(Arc::new(config));
                         self.consensus.runtime_live(live);
                     }

@@ -31,6 +31,25 @@ warning: ERROR: Unknown global variable: 'mysql-no_such'.
 SET mysql-threads='many'
 ----
 ok 1
+warning: mysql-threads shows node.threads of each node's bootstrap file: the value is stored and has no effect
+
+SET admin-version='9.9'
+----
+error 1045 28000: ProxySQL Admin Error: admin-version is the version of the binary and cannot be set
+
+SET NODE 1 mysql-threads=8
+----
+error 1045 28000: ProxySQL Admin Error: mysql-threads is decided by the node itself and cannot be overridden
+
+SET NODE 1 mysql-interfaces='127.0.0.1:7000'
+----
+ok 1
+warning: mysql-interfaces takes effect at the next start of node 1
+
+SET NODE 1 mysql-interfaces=DEFAULT
+----
+ok 1
+warning: mysql-interfaces takes effect at the next start of node 1
 
 LOAD MYSQL VARIABLES TO RUNTIME
 ----
