@@ -123,7 +123,8 @@ pub(crate) struct JoinArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
     /// Token printed by `init` or `token create`.
-    #[arg(long, env = "QUORUMSQL_JOIN_TOKEN", hide_env_values = true)]
+    // One cluster in 64 has tokens that begin with a hyphen.
+    #[arg(long, env = "QUORUMSQL_JOIN_TOKEN", hide_env_values = true, allow_hyphen_values = true)]
     pub(crate) token: String,
     /// Peer listener of any member.
     #[arg(long, value_name = "HOST:6035")]
@@ -206,6 +207,12 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_token_may_begin_with_a_hyphen() {
+        let parsed = Cli::try_parse_from(["quorumsql", "join", "--token", "-Ab_c", "--peer", "127.0.0.1:6035"]).unwrap();
+        assert!(matches!(parsed.command, Command::Join(join) if join.token == "-Ab_c" && join.peer == "127.0.0.1:6035"));
     }
 
     #[test]

@@ -304,6 +304,9 @@ impl NodeConfig {
                 return wrong(key, "must be ADDRESS:PORT");
             }
         }
+        if self.advertise().parse::<std::net::SocketAddr>().is_ok_and(|address| address.ip().is_unspecified()) {
+            return wrong("cluster.advertise", "must name an address that the other nodes reach: listen.peer is on all addresses");
+        }
         Ok(())
     }
 
@@ -377,6 +380,7 @@ mod tests {
             ("[raft]\nheartbeat = '5 parsecs'\n", &[], "a number and one of ms, s, m, h, d"),
             ("[listen]\ngrpc = 'localhost'\n", &[], "listen.grpc: must be ADDRESS:PORT"),
             ("[listen]\npeer = ''\n", &[], "listen.peer: must be ADDRESS:PORT"),
+            ("[listen]\npeer = '0.0.0.0:6035'\n", &[], "cluster.advertise: must name an address"),
             ("", &[("QUORUMSQL_NODE__NMAE", "a")], "environment variable QUORUMSQL_NODE__NMAE: no such key"),
             ("", &[("QUORUMSQL_NODES__NAME", "a")], "environment variable QUORUMSQL_NODES__NAME: no such key"),
             ("", &[("QUORUMSQL_NODE__THREADS", "many")], "environment variable QUORUMSQL_NODE__THREADS: not a number"),

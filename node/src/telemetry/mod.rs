@@ -84,10 +84,11 @@ impl Telemetry {
 }
 
 /// A bare level is meant for our own crates: at `info`, libraries are heard from `warn` on, openraft from `error` on: it warns
-/// ten times a second while a peer is away, which the raft crate says once.
+/// ten times a second while a peer is away, which the raft crate says once. Its `raft_inner` only repeats, as an error and at
+/// every shutdown, what the caller of a stopped Raft is told.
 fn directives(level: &str) -> String {
     match level {
-        "info" => "warn,openraft=error,quorumsql=info,quorumsql_raft=info,quorumsql_dataplane=info,quorumsql_wire=info".into(),
+        "info" => "warn,openraft=error,openraft::raft::raft_inner=off,quorumsql=info,quorumsql_raft=info,quorumsql_dataplane=info,quorumsql_wire=info".into(),
         other => other.into(),
     }
 }

@@ -107,6 +107,13 @@ pub fn check_variable(name: &str, value: &str) -> Result<(), String> {
     })
 }
 
+/// One place to listen at; an empty one between two signs is passed over.
+fn is_listener(place: &str) -> bool {
+    let place = place.trim();
+    let host_and_port = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    place.is_empty() || place.starts_with('/') || place.rsplit_once(':').is_some_and(host_and_port)
+}
+
 impl VariableDescription {
     /// The list of allowed texts, where there is one.
     fn allowed(&self) -> Option<Vec<&'static str>> {
@@ -139,6 +146,9 @@ impl VariableDescription {
     fn check_text(&self, value: &str) -> Result<(), String> {
         if self.max_or_allowed == "non-empty" && value.is_empty() {
             return Err("must not be empty".into());
+        }
+        if self.max_or_allowed == "address list" && !value.split(';').all(is_listener) {
+            return Err("expected HOST:PORT or /path/to/socket, several separated by `;`".into());
         }
         match self.allowed() {
             Some(words) if !words.contains(&value) => Err(format!("expected one of {}", self.max_or_allowed)),
@@ -184,6 +194,10 @@ mod tests {
             ("mysql-ssl_p2s_mode", "", true),
             ("mysql-default_schema", "", false),
             ("mysql-proxy_protocol_networks", "10.0.0.0/8", true),
+            ("mysql-interfaces", "0.0.0.0:6033;[::1]:6033; /tmp/mysql.sock", true),
+            ("pgsql-interfaces", "", true),
+            ("pgsql-interfaces", "127.0.0.1:6133;localhost", false),
+            ("pgsql-interfaces", "localhost:6133", true),
             ("mysql-no_such", "1", false),
         ];
         for (name, value, valid) in cases {

@@ -153,10 +153,13 @@ fn assignment(cursor: &mut Cursor<'_>) -> Result<(String, String), String> {
     Err(first.text.to_owned())
 }
 
+/// Names are found in any case; ours are then spelt as in `global_variables` (`mysql-query_cache_size_MB`).
 fn plain_name(name: &str) -> String {
     let name = name.trim_matches(['`', '"', '\'']).trim_start_matches("@@").to_ascii_lowercase();
     let name = ["global.", "session.", "local."].iter().find_map(|scope| name.strip_prefix(scope)).unwrap_or(&name);
-    name.split_whitespace().collect()
+    let name: String = name.split_whitespace().collect();
+    let known = quorumsql_raft::tables::variables().iter().find(|variable| variable.name.eq_ignore_ascii_case(&name));
+    known.map_or(name, |variable| variable.name.to_owned())
 }
 
 fn is_ours(name: &str) -> bool {
@@ -196,6 +199,8 @@ mod tests {
             ("SET @@mysql-wait_timeout := -1", "mysql-wait_timeout", "-1"),
             ("SET pgsql-server_version TO '16'", "pgsql-server_version", "16"),
             ("SET mysql-monitor_password='it''s'", "mysql-monitor_password", "it's"),
+            ("SET mysql-query_cache_size_MB=64", "mysql-query_cache_size_MB", "64"),
+            ("SET MYSQL-query_cache_size_mb=64", "mysql-query_cache_size_MB", "64"),
         ] {
             let expected = SetCommand::Variable { name: name.into(), value: value.into() };
             assert_eq!(parse(sql), Command::Set(expected), "{sql}");
