@@ -32,14 +32,14 @@ a rule loaded on node 1 is followed on every node:
         text.push_str(&format!(
             "the writer moves; every node follows:
   mysql -h {writer_host} -P {writer_port} -u {name} -p{password} -e 'SET GLOBAL read_only = 1'; mysql -h {host} -P {port} -u {name} -p{password} -e 'SET GLOBAL read_only = 0'
-  {} -e 'SELECT hostgroup_id, hostname, port, status FROM runtime_mysql_servers'
+  sleep 2; {} -e 'SELECT hostgroup_id, hostname, port, status FROM runtime_mysql_servers'
 ",
             admin(&first_host),
         ));
     }
     if layout.nodes().count() > 1 {
         text.push_str(&format!(
-            "the leader is killed; the others go on:
+            "node 1, the leader at the start, is killed; the others go on:
   kill -9 $(cat {})
 ",
             layout.pid_file(1).display()
@@ -53,10 +53,10 @@ a rule loaded on node 1 is followed on every node:
 Ctrl-C stops everything.
 
 ",
-        layout.address(1, layout::GRPC),
+        layout.address(last, layout::GRPC),
         program.display(),
-        layout.address(1, layout::GRPC),
-        layout.address(1, layout::HTTP),
+        layout.address(last, layout::GRPC),
+        layout.address(last, layout::HTTP),
     ));
     text
 }
@@ -74,7 +74,7 @@ mod tests {
             "mysql -h 127.0.0.3 -P 6033 -u demo -pdemo",
             "psql -h 127.0.0.3 -p 6133",
             "-P 5002",
-            "grpcurl -plaintext 127.0.0.1:6034",
+            "grpcurl -plaintext 127.0.0.3:6034",
             "/d/node1/quorumsql.pid",
         ] {
             assert!(text.contains(expected), "{expected} in {text}");
