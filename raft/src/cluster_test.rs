@@ -195,6 +195,21 @@ async fn three_nodes_form_survive_the_leader_and_refuse_without_a_quorum() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn large_statements_are_refused_alike_on_every_node() {
+    let mut nodes = cluster(2, LogStoreKind::Sqlite).await;
+    for (bytes, expected) in [(7 << 20, "change of "), (15 << 20, "change of "), (17 << 20, "statement of ")] {
+        let sql = format!("INSERT INTO mysql_servers (hostgroup_id, hostname, comment) VALUES (1, 'h', '{}')", "x".repeat(bytes));
+        let mut texts = Vec::new();
+        for node in &mut nodes {
+            let Outcome::Rejected(refusal) = node.submit(sql.clone()).await else { panic!("{bytes} bytes: not refused") };
+            assert_eq!(refusal.mysql_code, 1153, "{}", refusal.message);
+            texts.push(refusal.message);
+        }
+        assert!(texts[0].starts_with(expected) && texts[0] == texts[1], "{texts:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_node_that_needs_purged_entries_joins_by_snapshot() {
     let mut nodes = cluster(1, LogStoreKind::Sqlite).await;
     for host in 0..20 {

@@ -66,6 +66,17 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
+impl Value {
+    /// Bytes that it occupies, roughly.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Blob(bytes) => bytes.len(),
+            Self::Null | Self::Integer(_) | Self::Real(_) => 8,
+        }
+    }
+}
+
 /// One write.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Request {

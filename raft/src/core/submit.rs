@@ -14,8 +14,8 @@ use quorumsql_proto::peer as pb;
 
 use super::{Core, left};
 use crate::{
-    command::{Committed, Outcome, ReadLevel, ReadMark, Rejection, Request},
-    network::{client::never_sent, convert, request},
+    command::{Committed, Op, Outcome, ReadLevel, ReadMark, Rejection, Request, Value},
+    network::{MAX_STATEMENT_BYTES, client::never_sent, convert, request},
     proposer::ProposerAnswer,
     type_config::LogId,
 };
@@ -40,6 +40,12 @@ enum Attempt {
 impl Core {
     /// One write; see [`crate::Consensus::submit`].
     pub(crate) async fn submit(&self, request: Request) -> Outcome {
+        if let Op::Sql { text, params, .. } = &request.op {
+            let bytes = text.len() + params.iter().map(Value::size).sum::<usize>();
+            if bytes > MAX_STATEMENT_BYTES {
+                return Outcome::Rejected(Rejection::long_statement(bytes, MAX_STATEMENT_BYTES));
+            }
+        }
         let deadline = Instant::now() + request.timeout;
         let (mut back_off, mut maybe_done) = (FIRST_BACK_OFF, false);
         loop {

@@ -24,7 +24,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use super::{CHUNK_BYTES, MAX_MESSAGE_BYTES, convert, metadata, tls::PeerTls};
+use super::{CHUNK_BYTES, MAX_INTERNAL_BYTES, MAX_MESSAGE_BYTES, convert, metadata, tls::PeerTls};
 use crate::{
     snapshots,
     type_config::{Member, Snapshot, SnapshotData, TypeConfig, Vote},
@@ -93,7 +93,7 @@ impl Peers {
                 channel
             }
         };
-        Ok(InternalClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES))
+        Ok(InternalClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_INTERNAL_BYTES))
     }
 }
 

@@ -9,6 +9,10 @@ pub(crate) mod tls;
 
 /// Larger messages are refused on the peer port.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 8 << 20;
+/// Largest text of a statement with its parameters; each node refuses more itself, so that all refuse alike.
+pub(crate) const MAX_STATEMENT_BYTES: usize = 16 << 20;
+/// Larger messages of `Internal` are refused: a forwarded statement and what goes with it.
+pub(crate) const MAX_INTERNAL_BYTES: usize = MAX_STATEMENT_BYTES + (2 << 20);
 /// A join request is never larger.
 pub(crate) const MAX_JOIN_BYTES: usize = 16 << 10;
 /// Pieces of a snapshot.

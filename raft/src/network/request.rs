@@ -6,6 +6,7 @@ use quorumsql_proto::peer::{self as pb, forward_request::Op as PbOp, forward_res
 
 use super::convert::Malformed;
 use crate::command::{Channel, Committed, EditConflicts, Layer, LayerCopy, Op, Origin, Outcome, Rejection, Request, RequestId, Value};
+use crate::{proposer, state_machine::cut};
 
 /// The longest that a forwarded request may wait.
 const MAX_TIMEOUT: Duration = Duration::from_secs(300);
@@ -50,9 +51,11 @@ pub(crate) fn request_from(request: pb::ForwardRequest) -> Result<Request, Malfo
 
 fn op_to(op: &Op) -> PbOp {
     match op {
-        Op::Sql { text, params, masked } => {
-            PbOp::Sql(pb::Sql { text: text.clone(), params: params.iter().map(value_to).collect(), masked: masked.clone() })
-        }
+        Op::Sql { text, params, masked } => PbOp::Sql(pb::Sql {
+            text: text.clone(),
+            params: params.iter().map(value_to).collect(),
+            masked: cut(masked, proposer::MAX_HISTORY_BYTES).into(),
+        }),
         Op::LayerCopy(copy) => PbOp::LayerCopy(copy_to(copy)),
         Op::NodeOverride { node_id, name, value } => {
             PbOp::NodeOverride(pb::NodeOverride { node_id: *node_id, name: name.clone(), value: value.clone() })

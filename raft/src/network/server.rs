@@ -15,7 +15,7 @@ use tonic::{
 };
 
 use super::{
-    MAX_JOIN_BYTES, MAX_MESSAGE_BYTES, convert,
+    MAX_INTERNAL_BYTES, MAX_JOIN_BYTES, MAX_MESSAGE_BYTES, convert,
     gate::{Admission, Gate, PeerId},
 };
 use crate::{
@@ -33,7 +33,7 @@ pub(crate) fn serve(core: Arc<Core>, tls: &PeerTls, listener: TcpListener) -> Re
     let service = Service { core };
     let transport =
         RaftTransportServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
-    let internal = InternalServer::new(service).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
+    let internal = InternalServer::new(service).max_decoding_message_size(MAX_INTERNAL_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
     let join = internal.clone().max_decoding_message_size(MAX_JOIN_BYTES);
     let router = Server::builder()
         .tls_config(tls.server())

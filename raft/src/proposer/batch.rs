@@ -21,7 +21,7 @@ const MAX_ENTRY_BYTES: usize = 1 << 20;
 /// A batch ends after this time: apply waits for the writer lock meanwhile.
 const BATCH_TIME: Duration = Duration::from_millis(50);
 /// Text kept for history.
-const MAX_STATEMENT_BYTES: usize = 4096;
+pub(crate) const MAX_HISTORY_BYTES: usize = 4096;
 
 /// Computes the tasks in order. Some may stay `Computed::Deferred` when the time is over.
 pub(super) fn compute(
@@ -194,8 +194,8 @@ impl Batch<'_> {
             .into(),
             origin_node: origin.node,
             client_addr: origin.client_addr.clone(),
-            reason: cut(&reason, MAX_STATEMENT_BYTES).into(),
-            statement: cut(&statement, MAX_STATEMENT_BYTES).into(),
+            reason: cut(&reason, MAX_HISTORY_BYTES).into(),
+            statement: cut(&statement, MAX_HISTORY_BYTES).into(),
             base_index: based.then_some(self.base),
             batch: if based { self.id } else { 0 },
             batch_position: if based { self.position } else { 0 },

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::command::{Origin, Outcome, Rejection, Request, RequestId, Validator};
 use crate::state_machine::{ApplyResult, StateMachine};
+pub(crate) use batch::MAX_HISTORY_BYTES;
 use work::{Answer, Task, What};
 use worker::Worker;
 

@@ -44,13 +44,8 @@ impl What {
 
     /// Bytes that it occupies in the queue, roughly.
     pub(super) fn size(&self) -> usize {
-        let value = |value: &Value| match value {
-            Value::Text(text) => text.len(),
-            Value::Blob(bytes) => bytes.len(),
-            Value::Null | Value::Integer(_) | Value::Real(_) => 8,
-        };
         match self {
-            Self::Sql { text, params, masked } => text.len() + masked.len() + params.iter().map(value).sum::<usize>(),
+            Self::Sql { text, params, masked } => text.len() + masked.len() + params.iter().map(Value::size).sum::<usize>(),
             Self::LayerCopy(_) => 256,
             Self::Op(op) => op.encoded_len(),
         }

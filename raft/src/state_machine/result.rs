@@ -159,6 +159,11 @@ impl Rejection {
         Self::new((1153, "08S01"), "54000", format!("change of {bytes} bytes exceeds {limit}"))
     }
 
+    /// 1153 / 54000: refused before it is read.
+    pub(crate) fn long_statement(bytes: usize, limit: usize) -> Self {
+        Self::new((1153, "08S01"), "54000", format!("statement of {bytes} bytes exceeds {limit}"))
+    }
+
     /// 1205 / 53000.
     pub(crate) fn queue_full() -> Self {
         Self::new((1205, "HY000"), "53000", "too many configuration changes in progress, try again")
