@@ -47,12 +47,14 @@ pub(crate) fn allocate(context: &mut Context<'_>, op: &pb::NodeAlloc) -> Result<
             Err(message) => return Ok(context.refused(ApplyOutcome::Refused, message)),
         }
     }
-    let sql = "SELECT node_id FROM cluster_nodes WHERE name = ?1 AND removed_index IS NULL AND node_id <> ?2";
-    let taken: Option<i64> =
-        context.connection.prepare_cached(sql)?.query_row((&op.name, signed(op.replaces)), |row| row.get(0)).optional()?;
-    if let Some(node) = taken {
-        let message = format!("node {node} has the name {}; choose another one, or replace that node", op.name);
-        return Ok(context.refused(ApplyOutcome::Refused, message));
+    for (column, what, wanted) in [("name", "name", &op.name), ("raft_addr", "address", &op.raft_addr)] {
+        let sql = format!("SELECT node_id FROM cluster_nodes WHERE {column} = ?1 AND removed_index IS NULL AND node_id <> ?2");
+        let taken: Option<i64> =
+            context.connection.prepare_cached(&sql)?.query_row((wanted, signed(op.replaces)), |row| row.get(0)).optional()?;
+        if let Some(node) = taken {
+            let message = format!("node {node} has the {what} {wanted}; choose another one, or replace that node");
+            return Ok(context.refused(ApplyOutcome::Refused, message));
+        }
     }
     let Some(slot) = free_slot(context)? else {
         return Ok(context.refused(ApplyOutcome::Refused, "a cluster has at most 127 members"));

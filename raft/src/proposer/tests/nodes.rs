@@ -11,8 +11,13 @@ async fn command(lab: &Lab, op: pb::log_entry::Op) -> ApplyResult {
 }
 
 fn alloc(name: &str, token: &[u8]) -> pb::log_entry::Op {
+    alloc_at(name, &format!("{name}:6035"), token)
+}
+
+fn alloc_at(name: &str, raft_addr: &str, token: &[u8]) -> pb::log_entry::Op {
     let token_sha256 = Bytes::copy_from_slice(token);
-    pb::log_entry::Op::NodeAlloc(pb::NodeAlloc { name: name.into(), voter: true, token_sha256, ..pb::NodeAlloc::default() })
+    let node = pb::NodeAlloc { name: name.into(), raft_addr: raft_addr.into(), voter: true, token_sha256, ..pb::NodeAlloc::default() };
+    pb::log_entry::Op::NodeAlloc(node)
 }
 
 #[tokio::test]
@@ -23,6 +28,8 @@ async fn ids_are_indexes_and_slots_are_the_lowest_free() {
     assert_eq!((second.node_id, second.slot, third.slot), (second.index, 2, 3));
     let taken = command(&lab, alloc("node2", &[])).await;
     assert_eq!((taken.outcome, taken.message.contains("has the name node2")), (ApplyOutcome::Refused, true));
+    let taken = command(&lab, alloc_at("node4", "127.0.0.1:6035", &[])).await;
+    assert_eq!((taken.outcome, taken.message.contains("node 1 has the address 127.0.0.1:6035")), (ApplyOutcome::Refused, true));
     command(&lab, pb::log_entry::Op::NodeRemove(pb::NodeRemove { node_id: second.node_id })).await;
     let fourth = command(&lab, alloc("node2", &[])).await;
     assert_eq!((fourth.outcome, fourth.slot), (ApplyOutcome::Ok, 2));
