@@ -17,7 +17,7 @@ use rusqlite::types::Value;
 use super::catalog;
 use super::context::Context;
 use super::rewrite::{self, Rewritten};
-use super::tables::{Place, VirtualTable, memory_indexes, virtual_tables};
+use super::tables::{Place, VirtualTable, memory_indexes, variables_of_stats_users, virtual_tables};
 use super::variables::{Layered, client_variable, effective, plain_name};
 use crate::sql_server::engine::{ColumnTypes, EngineError, describe, run};
 use crate::sql_server::functions::{ClientFacts, register};
@@ -197,7 +197,11 @@ fn names(sql: &str) -> Vec<String> {
 
 fn made_tables(audience: Audience, named: &[String]) -> Vec<VirtualTable> {
     let visible = |table: &VirtualTable| named.contains(&table.name) && (audience == Audience::Admin || table.place.is_for_stats());
-    virtual_tables().into_iter().filter(visible).collect()
+    let mut made: Vec<VirtualTable> = virtual_tables().into_iter().filter(visible).collect();
+    if audience == Audience::Stats {
+        made.extend(Some(variables_of_stats_users()).filter(|table| named.contains(&table.name)));
+    }
+    made
 }
 
 /// Tables that are visible without a schema.

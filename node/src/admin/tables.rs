@@ -79,6 +79,12 @@ pub(crate) fn virtual_tables() -> Vec<VirtualTable> {
     runtime.chain(disk).chain(stats).chain(monitor).chain([overrides]).collect()
 }
 
+/// `stats.global_variables` as those see it to whom `stats` is the first schema: under its bare name.
+pub(crate) fn variables_of_stats_users() -> VirtualTable {
+    let table = &stats::TABLES[0];
+    VirtualTable { place: Place::Temp, name: table.name.into(), source: Source::Stats(table) }
+}
+
 const NODE_OVERRIDES: &str =
     "node_id INT NOT NULL , variable_name VARCHAR NOT NULL , variable_value VARCHAR NOT NULL , PRIMARY KEY (node_id, variable_name)";
 

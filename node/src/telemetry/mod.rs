@@ -83,12 +83,15 @@ impl Telemetry {
     }
 }
 
-/// A bare level is meant for our own crates: at `info`, libraries are heard from `warn` on, openraft from `error` on: it warns
-/// ten times a second while a peer is away, which the raft crate says once. Its `raft_inner` only repeats, as an error and at
+/// A bare level is meant for our own crates: libraries are heard from `warn` on, openraft from `error` on: it warns ten times
+/// a second while a peer is away, which the raft crate says once, and its `debug` is a dozen lines an entry. Its `raft_inner` only repeats, as an error and at
 /// every shutdown, what the caller of a stopped Raft is told.
 fn directives(level: &str) -> String {
     match level {
-        "info" => "warn,openraft=error,openraft::raft::raft_inner=off,quorumsql=info,quorumsql_raft=info,quorumsql_dataplane=info,quorumsql_wire=info".into(),
+        "warn" | "info" | "debug" | "trace" => {
+            let own = ["quorumsql", "quorumsql_raft", "quorumsql_dataplane", "quorumsql_wire"].map(|own| format!(",{own}={level}"));
+            format!("warn,openraft=error,openraft::raft::raft_inner=off{}", own.concat())
+        }
         other => other.into(),
     }
 }
@@ -158,6 +161,18 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bare_level_is_for_our_own_crates() {
+        for level in ["debug", "info"] {
+            let directives = directives(level);
+            assert!(directives.starts_with("warn,openraft=error,"), "{directives}");
+            assert!(directives.contains(&format!(",quorumsql_raft={level},")), "{directives}");
+        }
+        for given in ["error", "off", "openraft=debug", "info,quorumsql_raft=trace"] {
+            assert_eq!(directives(given), given);
+        }
+    }
 
     #[test]
     fn a_reopened_log_file_goes_on_under_its_path() {

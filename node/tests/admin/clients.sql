@@ -147,6 +147,15 @@ error 1045 28000: ProxySQL Admin Error: no such table: mysql_servers
 [variable_value]
 4194304
 
+@stats SELECT * FROM global_variables WHERE variable_name='mysql-max_allowed_packet'
+----
+[variable_name | variable_value]
+mysql-max_allowed_packet | 4194304
+
+@stats SELECT * FROM main.global_variables
+----
+error 1045 28000: ProxySQL Admin Error: no such table: global_variables
+
 @stats SELECT count(*) FROM stats_mysql_query_rules
 ----
 [count(*)]
