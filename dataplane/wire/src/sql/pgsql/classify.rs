@@ -152,10 +152,11 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// The body of a DO block, which runs at once.
+    /// The body of a DO block, which runs at once. Not parsed: a word that may leave session state behind is enough.
     fn hidden(&mut self, body: &[u8]) {
+        const WORDS: [&[u8]; 7] = [b"set", b"execute", b"listen", b"load", b"prepare", b"temp", b"advisory"];
         let names = |word: &[u8]| body.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word));
-        if names(b"set_config") || names(b"listen") || names(b"temp") || names(b"advisory") {
+        if WORDS.iter().any(|word| names(word)) {
             self.effects |= Effects::HIDDEN;
         }
     }
@@ -181,6 +182,10 @@ impl<'a> Statement<'a> {
         let previous = self.previous;
         match self.lead {
             Lead::Start => self.begin(word),
+            // `UPDATE pg_settings` is SET in another form.
+            Lead::Rest if self.class == Class::Write && text.eq_ignore_ascii_case(b"pg_settings") => {
+                self.effects |= Effects::SET_CONFIG;
+            }
             Lead::Rest | Lead::Body => {}
             Lead::Query => self.query(word, text),
             Lead::Explain(analyze) => match word {

@@ -121,6 +121,13 @@ fn statements_with_effects() {
         ("DISCARD TEMP", Class::Neutral, Effects::DISCARD_TEMP),
         ("LOAD 'x'", Class::Other, Effects::LOAD_LIBRARY),
         ("DO $$begin perform set_config('a','b',false); end$$", Class::Other, Effects::HIDDEN),
+        ("DO $$begin set work_mem = '1MB'; end$$", Class::Other, Effects::HIDDEN),
+        ("DO $$begin RESET ALL; end$$", Class::Other, Effects::HIDDEN),
+        ("DO $$begin execute 'SE' || 'T a = 1'; end$$", Class::Other, Effects::HIDDEN),
+        ("DO $$begin load 'x'; end$$", Class::Other, Effects::HIDDEN),
+        ("DO $$begin raise notice 'x'; end$$", Class::Other, Effects::NONE),
+        ("UPDATE pg_settings SET setting = 'b' WHERE name = 'a'", Class::Write, Effects::SET_CONFIG),
+        ("UPDATE pg_catalog.\"pg_settings\" SET setting = 'b'", Class::Write, Effects::SET_CONFIG),
         ("DROP TABLE t", Class::Ddl, Effects::MAY_UNPIN),
     ];
     for (sql, class, effects) in table {
