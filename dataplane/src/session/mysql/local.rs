@@ -50,14 +50,15 @@ pub(crate) fn recognise(sql: &[u8], scan: &Scan) -> Option<Local> {
         }
         Class::Read if is(text, "SELECT CONNECTION_ID()") => Some(Local::ConnectionId(text["SELECT ".len()..].to_owned())),
         Class::Read if scan.effects.contains(Effects::LAST_INSERT_ID) => {
-            const FORMS: [(&str, &str); 5] = [
-                ("SELECT LAST_INSERT_ID()", "LAST_INSERT_ID()"),
-                ("SELECT LAST_INSERT_ID() FROM DUAL", "LAST_INSERT_ID()"),
-                ("SELECT LAST_INSERT_ID() LIMIT 1", "LAST_INSERT_ID()"),
-                ("SELECT @@IDENTITY", "@@IDENTITY"),
-                ("SELECT @@IDENTITY LIMIT 1", "@@IDENTITY"),
-            ];
-            FORMS.iter().find(|(form, _)| is(text, form)).map(|(_, column)| Local::LastInsertId((*column).to_owned()))
+            const COLUMNS: [&str; 2] = ["LAST_INSERT_ID()", "@@IDENTITY"];
+            const TAILS: [&str; 3] = ["", " LIMIT 1", " FROM DUAL"];
+            let column = |name: &&str| {
+                let written = starts_with(text, "SELECT ").and_then(|rest| rest.get(..name.len()));
+                written.filter(|written| is(written, name))
+            };
+            let column = COLUMNS.iter().find_map(column)?;
+            let tail = &text["SELECT ".len() + column.len()..];
+            TAILS.iter().any(|known| is(tail, known)).then(|| Local::LastInsertId(column.to_owned()))
         }
         _ => None,
     }
@@ -65,6 +66,12 @@ pub(crate) fn recognise(sql: &[u8], scan: &Scan) -> Option<Local> {
 
 fn is(text: &str, form: &str) -> bool {
     text.eq_ignore_ascii_case(form)
+}
+
+/// What follows `start`.
+fn starts_with<'a>(text: &'a str, start: &str) -> Option<&'a str> {
+    let (head, rest) = text.split_at_checked(start.len())?;
+    is(head, start).then_some(rest)
 }
 
 /// `USE name` or ``USE `name` ``.
@@ -132,7 +139,10 @@ mod tests {
     fn forms_that_the_session_can_answer() {
         assert_eq!(of("select connection_id()"), Some(Local::ConnectionId("connection_id()".into())));
         assert_eq!(of("SELECT LAST_INSERT_ID()"), Some(Local::LastInsertId("LAST_INSERT_ID()".into())));
+        assert_eq!(of("select last_insert_id() from dual"), Some(Local::LastInsertId("last_insert_id()".into())));
+        assert_eq!(of("select @@identity LIMIT 1"), Some(Local::LastInsertId("@@identity".into())));
         assert_eq!(of("SELECT LAST_INSERT_ID() + 1"), None);
+        assert_eq!(of("SELECT LAST_INSERT_ID(é)"), None);
         assert_eq!(of("SHOW WARNINGS"), Some(Local::ShowWarnings));
         assert_eq!(of("SHOW COUNT(*) WARNINGS"), Some(Local::CountWarnings));
         assert_eq!(of("KILL 7"), Some(Local::Kill { id: 7, query_only: false }));
