@@ -2,6 +2,7 @@
 //! and rules are checked by `runtime`, which must be able to use them.
 
 use quorumsql_raft::command::{TableRows, Value};
+use quorumsql_wire::mysql::charset;
 
 use super::variables::credentials;
 
@@ -16,6 +17,12 @@ pub(crate) fn global_variables(table: &TableRows) -> Result<(), String> {
             _ => None,
         })
     };
+    if let Some(name) = value("mysql-default_charset").filter(|name| !charset::is_charset(&name.to_ascii_lowercase())) {
+        return Err(refusal("mysql-default_charset", &format!("'{name}' is no known character set")));
+    }
+    if let Some(name) = value("mysql-default_collation_connection").filter(|name| !is_collation(name)) {
+        return Err(refusal("mysql-default_collation_connection", &format!("'{name}' is no known collation")));
+    }
     let admin = value("admin-admin_credentials");
     for (name, list) in [("admin-admin_credentials", admin), ("admin-stats_credentials", value("admin-stats_credentials"))] {
         let Some(list) = list else { continue };
@@ -36,6 +43,13 @@ pub(crate) fn global_variables(table: &TableRows) -> Result<(), String> {
     })
 }
 
+/// Servers know `utf8mb3_…` as `utf8_…` too.
+fn is_collation(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    let full = name.strip_prefix("utf8_").map(|rest| format!("utf8mb3_{rest}"));
+    charset::collation_id(full.as_deref().unwrap_or(&name)).is_some()
+}
+
 fn refusal(name: &str, why: &str) -> String {
     format!("global_variables ('{name}'), column variable_value: {why}")
 }
@@ -43,6 +57,26 @@ fn refusal(name: &str, why: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn character_sets_and_collations_must_be_known() {
+        for (name, text, valid) in [
+            ("mysql-default_charset", "utf8", true),
+            ("mysql-default_charset", "UTF8MB4", true),
+            ("mysql-default_charset", "nope", false),
+            ("mysql-default_collation_connection", "utf8_general_ci", true),
+            ("mysql-default_collation_connection", "utf8mb4_0900_ai_ci", true),
+            ("mysql-default_collation_connection", "", false),
+        ] {
+            let table = TableRows {
+                table: "global_variables".into(),
+                columns: vec!["variable_name".into(), "variable_value".into()],
+                rows: vec![vec![Value::Text(name.into()), Value::Text(text.into())]],
+            };
+            let found = global_variables(&table);
+            assert_eq!(found.as_ref().err().map(|error| error.contains(name)), (!valid).then_some(true), "{name} = {text}: {found:?}");
+        }
+    }
 
     #[test]
     fn lists_of_accounts_are_checked() {

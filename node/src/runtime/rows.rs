@@ -45,9 +45,13 @@ pub(crate) struct Pair {
 /// Parses `mysql_servers`, `pgsql_servers`.
 pub(crate) fn servers(table: &TableRows) -> Result<Vec<ServerRow>, String> {
     each(table, |row| {
+        let host = row.text("hostname")?;
+        if host.is_empty() {
+            return Err(row.error("hostname", "must not be empty"));
+        }
         Ok(ServerRow {
             hostgroup: HostgroupId(row.number("hostgroup_id")?),
-            host: row.text("hostname")?,
+            host,
             port: row.number("port")?,
             status: status(&row)?,
             weight: row.number("weight")?,

@@ -103,3 +103,15 @@ SHOW MYSQL SERVERS
 10 | db1 | 3306 | 0 | ONLINE | 1 | 0 | 1000 | 0 | 0 | 0 | a "comment"
 20 | db2 | 3306 | 0 | ONLINE | 5 | 0 | 1000 | 0 | 0 | 0 | 
 20 | db3 | 3307 | 0 | ONLINE | 5 | 0 | 1000 | 0 | 0 | 0 | 
+
+INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES (7, '')
+----
+ok 1
+
+LOAD MYSQL SERVERS TO RUNTIME
+----
+error 1045 28000: ProxySQL Admin Error: LOAD MYSQL SERVERS TO RUNTIME refused: mysql_servers (7, , 3306): hostname must not be empty
+
+DELETE FROM mysql_servers WHERE hostgroup_id=7
+----
+ok 1
