@@ -169,7 +169,8 @@ impl ServerRow {
             free: sum(|cells| &cells.free),
             ok: sum(|cells| &cells.ok),
             err: sum(|cells| &cells.err),
-            max_used: sum(|cells| &cells.max_used),
+            // The workers' maxima need not have been at the same time.
+            max_used: sum(|cells| &cells.max_used).min(u64::from(self.slots.peak())),
             queries: sum(|cells| &cells.queries),
             bytes_sent: sum(|cells| &cells.bytes_sent),
             bytes_recv: sum(|cells| &cells.bytes_recv),

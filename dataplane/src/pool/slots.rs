@@ -22,6 +22,8 @@ use crate::limits::Gauge;
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     held: Gauge,
+    /// Most that were held at a time.
+    peak: AtomicU32,
     waiting: AtomicU32,
     queue: Mutex<Queue>,
 }
@@ -116,6 +118,19 @@ impl Slots {
         self.held.get()
     }
 
+    /// Most slots that were held at a time.
+    pub(crate) fn peak(&self) -> u32 {
+        self.peak.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, max: u32) -> bool {
+        let taken = self.held.try_take(max);
+        if taken {
+            self.peak.fetch_max(self.held.get(), Ordering::Relaxed);
+        }
+        taken
+    }
+
     /// Whether somebody waits. Read per release; written at the limit only.
     pub(crate) fn has_waiters(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) > 0
@@ -123,7 +138,7 @@ impl Slots {
 
     /// Takes a slot if one is free and nobody waits for it.
     pub(crate) fn try_take(&self, max: u32) -> bool {
-        !self.has_waiters() && self.held.try_take(max)
+        !self.has_waiters() && self.take(max)
     }
 
     /// Gives a slot back: to the first waiter, else it is free. `max` as it is now, which may have sunk.
@@ -136,7 +151,7 @@ impl Slots {
     pub(crate) fn serve_waiters(&self, max: u32) {
         while self.has_waiters() {
             let mut queue = self.queue.lock();
-            if queue.waiters.is_empty() || !self.held.try_take(max) {
+            if queue.waiters.is_empty() || !self.take(max) {
                 return;
             }
             let waiter = self.pop(&mut queue);

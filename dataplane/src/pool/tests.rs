@@ -171,6 +171,18 @@ fn a_released_connection_is_used_again_and_a_dropped_one_is_not() {
 }
 
 #[test]
+fn most_used_at_a_time_is_no_more_than_the_limit() {
+    with_runtime(|| {
+        let workers = Workers::new(2, config(1, &[server(1, "a", 1)]));
+        let script = Rc::default();
+        for worker in [0, 1] {
+            drop(User::new(&workers, worker, "u", &script).take(1));
+        }
+        assert_eq!(row(&workers, 0).max_used, 1, "one after the other on two workers");
+    });
+}
+
+#[test]
 fn at_the_limit_waiters_are_served_in_their_order() {
     with_runtime(|| {
         let workers = Workers::new(1, config(1, &[server(1, "a", 1)]));
