@@ -192,6 +192,7 @@ impl AdminSession {
         }))
     }
 
+    #[tracing::instrument(name = "admin.load", skip_all, fields(load.modules = ?copy.modules, load.from = ?copy.from, load.to = ?copy.to))]
     async fn copy(&mut self, copy: CopyCommand) -> Result<Answer, SqlError> {
         let values = self.context.variables().await?;
         let conflicts = match value_or_default(&values, "admin-edit_conflicts") {

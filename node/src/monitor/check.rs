@@ -120,6 +120,7 @@ async fn attempt(check: &Arc<Check>, kept: Option<Client>) -> Result<(Client, Fo
 }
 
 /// Asks on the kept connection; if that is broken, on a new one.
+#[tracing::instrument(name = "monitor.probe", skip_all, fields(probe.kind = ?check.kind))]
 async fn ask(check: &Check, kept: Option<Client>) -> Result<(Client, Found), Failure> {
     if let Some(mut client) = kept
         && let Ok(found) = query(check, &mut client).await
