@@ -1,7 +1,7 @@
 //! SQL functions that the admin surface adds to SQLite's (admin-commands.md section 14).
 
 use rusqlite::functions::{Context, FunctionFlags};
-use rusqlite::types::ValueRef;
+use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, Result};
 use sha1::Sha1;
 use sha2::Digest;
@@ -35,11 +35,15 @@ fn from_unixtime(context: &Context<'_>) -> String {
         ValueRef::Text(text) => std::str::from_utf8(text).ok().and_then(|text| text.trim().parse().ok()),
         _ => None,
     };
-    let Some((seconds, (year, month, day))) = seconds.and_then(|seconds| Some((seconds, civil(seconds.div_euclid(86_400))?))) else {
-        return WRONG_TYPE.into();
-    };
+    seconds.and_then(utc_text).unwrap_or_else(|| WRONG_TYPE.into())
+}
+
+/// Seconds since 1970 as `YYYY-MM-DD HH:MM:SS` in UTC; `None` = no such date.
+#[must_use]
+pub fn utc_text(seconds: i64) -> Option<String> {
+    let (year, month, day) = civil(seconds.div_euclid(86_400))?;
     let second = seconds.rem_euclid(86_400);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
+    Some(format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60))
 }
 
 /// Date of a day number since 1970-01-01 in the proleptic Gregorian calendar: eras of 400 years, years from 1 March.
@@ -73,40 +77,38 @@ fn native_password(context: &Context<'_>) -> String {
     format!("*{hash}")
 }
 
-/// `$A$005$`, 20 bytes of salt, and the SHA-256 crypt hash of 5000 rounds.
-fn caching_sha2_password(context: &Context<'_>) -> String {
+/// `$A$005$`, 20 bytes of salt, and the SHA-256 crypt hash of 5000 rounds: text where it is UTF-8. NULL = no randomness.
+fn caching_sha2_password(context: &Context<'_>) -> Value {
+    let wrong = |text: &str| Value::Text(text.into());
     if !matches!(context.len(), 1 | 2) {
-        return WRONG_NUMBER.into();
+        return wrong(WRONG_NUMBER);
     }
     let Some(password) = text(context, 0) else {
-        return WRONG_TYPE.into();
+        return wrong(WRONG_TYPE);
     };
-    let salt = if context.len() == 2 {
-        let Some(salt) = text(context, 1) else {
-            return WRONG_TYPE.into();
-        };
-        salt.to_vec()
-    } else {
-        random_salt()
-    };
-    if salt.len() > SALT_BYTES {
-        return "Invalid argument size".into();
-    }
     // A shorter salt is filled up with zero bytes, as in the reference.
-    let salt = [&salt[..], &[0; SALT_BYTES][salt.len()..]].concat();
-    let hash = sha256_crypt::hash(password, &salt, 5000);
-    String::from_utf8(salt).map_or_else(|_| WRONG_TYPE.into(), |salt| format!("$A$005${salt}{hash}"))
+    let mut salt = [0; SALT_BYTES];
+    if context.len() == 2 {
+        let Some(given) = text(context, 1) else {
+            return wrong(WRONG_TYPE);
+        };
+        if given.len() > SALT_BYTES {
+            return wrong("Invalid argument size");
+        }
+        salt[..given.len()].copy_from_slice(given);
+    } else if !draw(&mut salt) {
+        return Value::Null;
+    }
+    let stored = [b"$A$005$", &salt[..], sha256_crypt::hash(password, &salt, 5000).as_bytes()].concat();
+    String::from_utf8(stored).map_or_else(|error| Value::Blob(error.into_bytes()), Value::Text)
 }
 
-/// 20 printable characters; `$` would end the salt in the stored form.
-fn random_salt() -> Vec<u8> {
+/// Printable characters; `$` would end the salt in the stored form. `false` = the system gives no randomness.
+fn draw(salt: &mut [u8; SALT_BYTES]) -> bool {
     const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    let mut salt = vec![0; SALT_BYTES];
-    if getrandom::fill(&mut salt).is_err() {
-        return Vec::new();
-    }
+    let drawn = getrandom::fill(salt).is_ok();
     salt.iter_mut().for_each(|byte| *byte = ALPHABET[usize::from(*byte & 63)]);
-    salt
+    drawn
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! SQL functions that clients expect and SQLite lacks (admin-commands.md 11 and 14).
 
-use quorumsql_wire::mysql::auth::{Sha2Hash, native_hash_text};
+use quorumsql_raft::sqlfn;
 use regex::Regex;
 use rusqlite::functions::{Context, FunctionFlags};
-use rusqlite::types::{Value, ValueRef};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, Result};
 
 /// Facts of a connection that functions tell.
@@ -29,7 +29,7 @@ pub(crate) struct ClientFacts {
 /// SQLite's.
 pub(crate) fn register(connection: &Connection, facts: &ClientFacts) -> Result<()> {
     register_client(connection, facts)?;
-    register_passwords(connection)?;
+    sqlfn::register(connection)?;
     register_time(connection)?;
     let flags = FunctionFlags::SQLITE_UTF8 | FunctionFlags::SQLITE_DETERMINISTIC;
     connection.create_scalar_function("regexp", 2, flags, |context| regexp(context))
@@ -62,87 +62,18 @@ fn register_client(connection: &Connection, facts: &ClientFacts) -> Result<()> {
     Ok(())
 }
 
-fn register_passwords(connection: &Connection) -> Result<()> {
-    connection.create_scalar_function("mysql_native_password", -1, FunctionFlags::SQLITE_UTF8, |context| {
-        Ok(match arguments(context, 1..=1) {
-            Ok(texts) => native_hash_text(&texts[0]),
-            Err(wrong) => wrong.into(),
-        })
-    })?;
-    connection.create_scalar_function("caching_sha2_password", -1, FunctionFlags::SQLITE_UTF8, |context| Ok(sha2_password(context)))
-}
-
 fn register_time(connection: &Connection) -> Result<()> {
-    connection.create_scalar_function("from_unixtime", -1, FunctionFlags::SQLITE_UTF8, |context| {
-        Ok(match (context.len(), context.get::<Value>(0)) {
-            (1, Ok(Value::Integer(seconds))) => Value::Text(utc_text(seconds)),
-            (1, Ok(Value::Text(text))) => {
-                text.trim().parse().map_or_else(|_| Value::Text("Invalid argument type".into()), |seconds| Value::Text(utc_text(seconds)))
-            }
-            (1, _) => Value::Text("Invalid argument type".into()),
-            _ => Value::Text("Invalid number of arguments".into()),
-        })
-    })?;
     for name in ["now", "utc_timestamp"] {
-        connection.create_scalar_function(name, 0, FunctionFlags::SQLITE_UTF8, |_| Ok(utc_text(unix_seconds())))?;
+        connection.create_scalar_function(name, 0, FunctionFlags::SQLITE_UTF8, |_| Ok(sqlfn::utc_text(unix_seconds())))?;
     }
     connection.create_scalar_function("unix_timestamp", 0, FunctionFlags::SQLITE_UTF8, |_| Ok(unix_seconds()))?;
     // This server's clock is UTC, so that the difference of NOW() and UTC_TIMESTAMP() is none.
     connection.create_scalar_function("timediff", 2, FunctionFlags::SQLITE_UTF8, |_| Ok("00:00:00".to_owned()))
 }
 
-fn arguments(context: &Context<'_>, count: std::ops::RangeInclusive<usize>) -> Result<Vec<Vec<u8>>, &'static str> {
-    if !count.contains(&context.len()) {
-        return Err("Invalid number of arguments");
-    }
-    (0..context.len())
-        .map(|at| match context.get_raw(at) {
-            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => Ok(bytes.to_vec()),
-            _ => Err("Invalid argument type"),
-        })
-        .collect()
-}
-
-/// Text where it is UTF-8; a random salt is drawn from printable characters, so that it always is.
-fn sha2_password(context: &Context<'_>) -> Value {
-    let texts = match arguments(context, 1..=2) {
-        Ok(texts) => texts,
-        Err(wrong) => return Value::Text(wrong.into()),
-    };
-    let mut salt = [0_u8; 20];
-    match texts.get(1) {
-        Some(given) if given.len() > salt.len() => return Value::Text("Invalid argument size".into()),
-        Some(given) => salt[..given.len()].copy_from_slice(given),
-        None => {
-            if getrandom::fill(&mut salt).is_err() {
-                return Value::Null;
-            }
-            for byte in &mut salt {
-                *byte = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[usize::from(*byte & 63)];
-            }
-        }
-    }
-    let text = Sha2Hash::new(&texts[0], salt).text();
-    String::from_utf8(text).map_or_else(|error| Value::Blob(error.into_bytes()), Value::Text)
-}
-
 fn unix_seconds() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// `YYYY-MM-DD HH:MM:SS` in UTC ("chrono-Compatible Low-Level Date Algorithms", Howard Hinnant: `civil_from_days`).
-fn utc_text(seconds: i64) -> String {
-    let (days, time) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let shifted = days.saturating_add(719_468);
-    let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", time / 3600, time / 60 % 60, time % 60)
 }
 
 /// `text REGEXP pattern`; the compiled pattern is kept for the statement.

@@ -63,7 +63,7 @@ impl Pins {
         self.state || self.tables || !self.cursors.is_empty()
     }
 
-    /// Keeps the connection for now.
+    /// Keeps the connection for a few statements or a while, not until the session ends.
     pub(crate) fn soft(&self) -> bool {
         self.warnings || self.found_rows || self.insert_id > 0
     }

@@ -302,7 +302,7 @@ impl Exchange<'_> {
         });
     }
 
-    /// Runs the session's timer for what the session waits for now.
+    /// Runs the session's timer for what the session is waiting for.
     fn arm(&mut self) {
         let variables = &self.config.pgsql.variables;
         let (clock, limit) = match &self.server {
