@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorumsql_wire::sql::ScanOptions;
+
 use crate::rules::RuleSet;
 
 /// ProxySQL's number of a server group; MySQL and PostgreSQL have separate number spaces.
@@ -234,10 +236,12 @@ pub struct Variables {
     pub default_collation_connection: String,
     /// `routing_guard`.
     pub routing_guard: GuardMode,
-    /// `query_digests_max_digest_length`, bytes of digest text kept.
-    pub query_digests_max_digest_length: usize,
-    /// `query_digests_max_query_length`, bytes of a statement that the digest looks at.
-    pub query_digests_max_query_length: usize,
+    /// `query_digests`: statements are counted by digest.
+    pub query_digests: bool,
+    /// `query_digests_track_hostname`: one row per client address.
+    pub query_digests_track_hostname: bool,
+    /// The other `query_digests_*`: how a statement becomes its digest. Sessions set `backslash_escapes` as theirs are.
+    pub digest_options: ScanOptions,
     /// `query_processor_regex`: `false` = linear-time engine only (value 2).
     pub regex_backtracking: bool,
     /// `auto_increment_delay_multiplex`: statements for which a connection is kept after one that made an insert id.
@@ -280,8 +284,9 @@ impl Default for Variables {
             default_charset: "utf8mb4".into(),
             default_collation_connection: String::new(),
             routing_guard: GuardMode::Redirect,
-            query_digests_max_digest_length: 2048,
-            query_digests_max_query_length: 65_000,
+            query_digests: true,
+            query_digests_track_hostname: false,
+            digest_options: ScanOptions::MYSQL,
             regex_backtracking: true,
             auto_increment_delay_multiplex: 5,
         }

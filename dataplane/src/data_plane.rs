@@ -13,7 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use crate::config::{Protocol, RuntimeConfig};
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
-use crate::stats::{self, Stats, WorkerCells};
+use crate::stats::digests::Merged;
+use crate::stats::{self, DigestRow, Stats, WorkerCells};
 use crate::worker::session::{Ids, ProcessRow, Signal};
 use crate::worker::{self, Acceptor, Drain, Handlers, Message, Shared, WorkerSeat};
 
@@ -113,6 +114,26 @@ impl DataPlane {
         sum.rules = [Protocol::Mysql, Protocol::Pgsql]
             .map(|protocol| stats::sum_rules(protocol, &config, shared.seats.iter().map(|seat| &seat.cells)));
         sum
+    }
+
+    /// Statements by digest, summed over the workers; `take` empties them. Waits for each worker to answer.
+    pub async fn digests(&self, protocol: Protocol, take: bool) -> Vec<DigestRow> {
+        let mut merged = Merged::default();
+        for seat in &self.plane.shared.seats {
+            let (answer, answered) = oneshot::channel();
+            let ask = Message::Run(Box::new(move |ctx| {
+                let mut digests = ctx.digests(protocol).borrow_mut();
+                let entries = if take { digests.take() } else { digests.list() };
+                // The asker may have given up.
+                let _ = answer.send((entries, ctx.ticker().now()));
+            }));
+            if seat.inbox.send(ask).await.is_ok()
+                && let Ok((entries, now)) = answered.await
+            {
+                merged.add(&entries, now);
+            }
+        }
+        merged.into_rows()
     }
 
     /// The process list of all workers. Waits for each to answer, which a worker does between two events.

@@ -25,6 +25,7 @@ pub mod config;
 mod data_plane;
 pub(crate) mod frontend;
 pub mod guard;
+pub(crate) mod identity;
 pub mod limits;
 pub mod pool;
 pub mod routing;

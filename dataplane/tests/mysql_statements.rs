@@ -192,3 +192,60 @@ fn a_client_that_goes_away_stops_its_statement() {
 async fn wait_until(what: &'static str, test: impl Fn() -> bool + Send + 'static) {
     tokio::task::spawn_blocking(move || wait_for(what, Duration::from_secs(30), || test().then_some(()))).await.unwrap();
 }
+
+/// Counts of one digest text, summed over its rows.
+async fn counted(proxy: &mysql_support::Proxy, take: bool) -> Vec<(String, u64, u64, u64)> {
+    let rows = proxy.plane.digests(Protocol::Mysql, take).await;
+    for row in &rows {
+        assert!(row.min_time <= row.max_time && row.sum_time >= row.max_time && row.sum_time <= row.max_time * row.count, "{row:?}");
+        let p99 = row.percentiles.get(990);
+        assert!(p99 * 9 / 8 >= row.min_time && p99 <= row.max_time * 9 / 8 + 1, "{row:?}");
+    }
+    rows.into_iter().map(|row| (String::from_utf8(row.text).unwrap(), row.count, row.rows_affected, row.rows_sent)).collect()
+}
+
+#[test]
+fn digests_are_exact_under_sixteen_clients() {
+    let server = MariaDb::start(1, &[]);
+    let proxy = Setup { connections: 8, threads: 2, ..Setup::sharing(server.port) }.start();
+    block_on(async {
+        run(&mut proxy.client().await, &["CREATE TABLE demo.counted (id INT PRIMARY KEY AUTO_INCREMENT, v INT)"]).await;
+        let one = |client: usize| {
+            let proxy = &proxy;
+            async move {
+                let mut conn = proxy.client().await;
+                for turn in 0..50 {
+                    run(&mut conn, &[&format!("INSERT INTO counted (v) VALUES ({client}), ({turn})")]).await;
+                    let rows: Vec<u32> = conn.query(format!("SELECT seq FROM seq_1_to_10 WHERE seq > {}", turn % 3)).await.unwrap();
+                    assert_eq!(rows.len(), 10 - turn % 3);
+                    let _: Vec<u32> = conn.exec("SELECT seq FROM seq_1_to_3 WHERE seq > ?", (1,)).await.unwrap();
+                }
+                assert_eq!(error(&mut conn, "SELECT missing FROM counted").await, 1054);
+                conn.disconnect().await.unwrap();
+            }
+        };
+        // What a reader sees on the way is never more than what has run.
+        let watch = async {
+            let mut last = 0;
+            while last < 16 * 50 {
+                let now = counted(&proxy, false).await.into_iter().find(|row| row.0.starts_with("INSERT")).map_or(0, |row| row.1);
+                assert!(now >= last && now <= 16 * 50, "{last} then {now}");
+                last = now;
+                tokio::task::yield_now().await;
+            }
+        };
+        futures::future::join(futures::future::join_all((0..16).map(one)), watch).await;
+        let rows = counted(&proxy, true).await;
+        let of = |text: &str| {
+            let row = rows.iter().find(|row| row.0 == text).unwrap_or_else(|| panic!("{text}: {rows:?}"));
+            (row.1, row.2, row.3)
+        };
+        assert_eq!(of("INSERT INTO counted (v) VALUES (?),(?)"), (800, 1600, 0));
+        let sent: u64 = (0..50).map(|turn| 10 - turn % 3).sum::<u64>() * 16;
+        assert_eq!(of("SELECT seq FROM seq_1_to_10 WHERE seq > ?"), (800, 0, sent));
+        assert_eq!(of("SELECT seq FROM seq_1_to_3 WHERE seq > ?"), (800, 0, 1600));
+        assert_eq!(of("SELECT missing FROM counted"), (16, 0, 0));
+        let left = counted(&proxy, false).await;
+        assert!(!left.iter().any(|row| row.0.starts_with("INSERT")), "taken once: {left:?}");
+    });
+}

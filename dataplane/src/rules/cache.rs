@@ -1,11 +1,12 @@
 //! What is remembered per digest: the rules that are still to be tried.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::evaluate::Input;
+use crate::identity::Identity;
 
 /// Entries per generation. Two generations are kept: what was not used while one filled up is forgotten.
 const GENERATION: usize = 4096;
@@ -124,22 +125,4 @@ fn key(input: &Input<'_>) -> u64 {
     let user = xxh3_64_with_seed(input.user.as_bytes(), input.digest);
     let schema = xxh3_64_with_seed(input.schema.as_bytes(), user);
     xxh3_64_with_seed(input.proxy_addr.as_bytes(), schema ^ u64::from(input.proxy_port))
-}
-
-/// Keys are hashes already.
-#[derive(Debug, Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = xxh3_64_with_seed(bytes, self.0);
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
 }

@@ -31,6 +31,11 @@ impl Counter {
         }
     }
 
+    /// Replaces the value. Same rule as `add`.
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// The present value, from any thread.
     #[must_use]
     pub fn get(&self) -> u64 {

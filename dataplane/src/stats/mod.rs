@@ -1,9 +1,13 @@
 //! Counters of the data plane: cells per worker, summed when they are read.
 
 mod cells;
+pub(crate) mod digests;
+mod histogram;
 
 pub(crate) use cells::index;
 pub use cells::{Counter, ProtocolCells, RuleCells, WorkerCells};
+pub use digests::{DigestKey, DigestRow};
+pub use histogram::Percentiles;
 
 use crate::config::{HostgroupId, Protocol, RuleId, RuntimeConfig, ServerAddress, ServerStatus};
 

@@ -65,6 +65,7 @@ use crate::config::{Protocol, RuntimeConfig, ServerAddress};
 use crate::limits::ClientLimits;
 use crate::pool::ServerRow;
 use crate::rules::{Decision, Input, VerdictCache};
+use crate::stats::digests::Digests;
 use crate::stats::{ProtocolCells, index};
 use chunk::ChunkPool;
 use link::Link;
@@ -104,6 +105,7 @@ pub struct WorkerContext {
     /// Generation and tick of the last sweep.
     swept: Cell<(u64, u64)>,
     verdicts: [RefCell<VerdictCache>; 2],
+    digests: [RefCell<Digests>; 2],
 }
 
 impl WorkerContext {
@@ -126,6 +128,7 @@ impl WorkerContext {
             generation: Cell::new(1),
             swept: Cell::new((0, 0)),
             verdicts: Default::default(),
+            digests: [0; 2].map(|_| RefCell::new(Digests::new(shared.seats.len()))),
             shared,
             seat,
         })
@@ -163,6 +166,11 @@ impl WorkerContext {
         let cells = config.rule_cells(protocol);
         let mut verdicts = self.verdicts[index(protocol)].borrow_mut();
         config.side(protocol).rules.evaluate(input, &mut verdicts, |position| cells.hit(position))
+    }
+
+    /// One protocol's statements by digest.
+    pub(crate) fn digests(&self, protocol: Protocol) -> &RefCell<Digests> {
+        &self.digests[index(protocol)]
     }
 
     /// This node's slot, the upper byte of connection ids.

@@ -6,6 +6,8 @@ mod layers;
 mod set;
 mod show;
 
+use quorumsql_dataplane::config::Protocol;
+
 use crate::sql_server::lexer::{Token, tokens};
 
 pub(crate) use layers::CopyCommand;
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     },
     /// USE.
     Use,
+    /// `TRUNCATE [TABLE] stats_mysql_query_digest`, its twins.
+    ClearDigests(Protocol),
     /// `PROXYSQL SHUTDOWN [SLOW]`, `PROXYSQL KILL`.
     Shutdown,
     /// `select $$` of the mysql client.
@@ -89,10 +93,22 @@ pub(crate) fn parse(sql: &str) -> Command {
         "CREATE" | "DROP" | "ALTER" => refused(&format!("{word} is not available: the tables of the admin interface are fixed")),
         "ATTACH" | "DETACH" => refused("Command not allowed"),
         "VACUUM" | "REINDEX" | "ANALYZE" => refused(&format!("{word} is not available: the database is maintained by the server")),
-        "TRUNCATE" | "PURGE" | "CHECKSUM" | "PULL" | "DUMP" | "LOGENTRY" | "SIGNAL" | "PROXYSQLTEST" => {
+        "TRUNCATE" => truncate(&found),
+        "PURGE" | "CHECKSUM" | "PULL" | "DUMP" | "LOGENTRY" | "SIGNAL" | "PROXYSQLTEST" => {
             refused(&format!("{word} is not available in this version"))
         }
         _ => Command::Syntax { near: first.text.into() },
+    }
+}
+
+/// `TRUNCATE [TABLE] [stats.]stats_mysql_query_digest[_reset]`.
+fn truncate(found: &[Token<'_>]) -> Command {
+    let mut names = found[1..].iter().skip_while(|token| token.is("TABLE")).filter(|token| !token.is_sign(';')).map(Token::unquoted);
+    let name: String = names.by_ref().collect::<Vec<_>>().concat().to_ascii_lowercase();
+    match name.strip_prefix("stats.").unwrap_or(&name) {
+        "stats_mysql_query_digest" | "stats_mysql_query_digest_reset" => Command::ClearDigests(Protocol::Mysql),
+        "stats_pgsql_query_digest" | "stats_pgsql_query_digest_reset" => Command::ClearDigests(Protocol::Pgsql),
+        _ => refused("TRUNCATE is available for stats_mysql_query_digest and stats_pgsql_query_digest"),
     }
 }
 

@@ -78,6 +78,10 @@ impl AdminSession {
                 self.warn("transactions over admin tables are not available in this version: each statement is its own transaction");
                 Ok(done(Done { tag: tag.into(), ..Done::default() }))
             }
+            Command::ClearDigests(protocol) => {
+                self.context.dataplane.digests(protocol, true).await;
+                Ok(done(Done { tag: "TRUNCATE".into(), ..Done::default() }))
+            }
             Command::Shutdown => {
                 tracing::warn!(user = %self.login.user, client = %self.login.peer, "shutdown asked for on the admin port");
                 self.context.facts.shut_down();
@@ -367,7 +371,7 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
     match command {
         Command::Write { .. } => Err(sql_error("attempt to write a readonly database")),
         Command::Set(SetCommand::Variable { .. } | SetCommand::Node { .. }) => Err(sql_error("attempt to write a readonly database")),
-        Command::Copy(_) | Command::Shutdown => Err(syntax_error(&first())),
+        Command::Copy(_) | Command::Shutdown | Command::ClearDigests(_) => Err(syntax_error(&first())),
         Command::Show(ShowCommand::Rows { table, .. }) => Err(sql_error(format!("no such table: {table}"))),
         Command::Read if first().eq_ignore_ascii_case("PRAGMA") => Err(handler_error("Command not allowed")),
         _ => Ok(()),

@@ -3,6 +3,7 @@
 //! `main.t` is stored; `runtime_t`, `disk.t`, `stats.*` and `node_overrides` are made in the TEMP or an attached
 //! in-memory schema of the reading connection, filled only if the statement names them.
 
+mod digests;
 mod monitor;
 mod runtime;
 mod stats;
@@ -71,8 +72,11 @@ pub(crate) fn virtual_tables() -> Vec<VirtualTable> {
     let runtime =
         stored::TABLES.iter().map(|table| VirtualTable { place: Place::Temp, name: table.runtime_name(), source: Source::Runtime(table) });
     let disk = stored::TABLES.iter().map(|table| VirtualTable { place: Place::Disk, name: table.name.into(), source: Source::Disk(table) });
-    let stats =
-        stats::TABLES.iter().map(|table| VirtualTable { place: Place::Stats, name: table.name.into(), source: Source::Stats(table) });
+    let stats = stats::TABLES.iter().chain(&digests::TABLES).map(|table| VirtualTable {
+        place: Place::Stats,
+        name: table.name.into(),
+        source: Source::Stats(table),
+    });
     let monitor =
         monitor::TABLES.iter().map(|table| VirtualTable { place: Place::Monitor, name: table.name.into(), source: Source::Monitor(table) });
     let overrides = VirtualTable { place: Place::Temp, name: "node_overrides".into(), source: Source::NodeOverrides };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorumsql_dataplane::config::{GuardMode, Protocol, TlsMode, Variables};
+use quorumsql_wire::sql::ScanOptions;
 
 /// Effective variables of one node: the cluster's rows under the node's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -103,10 +104,30 @@ pub(crate) fn dataplane(from: &Prefixed<'_>, protocol: Protocol) -> Variables {
             Some("off") => GuardMode::Off,
             _ => GuardMode::Redirect,
         },
-        query_digests_max_digest_length: from.number("query_digests_max_digest_length", d.query_digests_max_digest_length),
-        query_digests_max_query_length: from.number("query_digests_max_query_length", d.query_digests_max_query_length),
+        query_digests: from.flag("query_digests", d.query_digests),
+        query_digests_track_hostname: from.flag("query_digests_track_hostname", d.query_digests_track_hostname),
+        digest_options: digest_options(from, protocol),
         regex_backtracking: from.text("query_processor_regex") != Some("2"),
         auto_increment_delay_multiplex: from.number("auto_increment_delay_multiplex", d.auto_increment_delay_multiplex),
+    }
+}
+
+/// How digests are made (mysql-dataplane.md 7.1).
+fn digest_options(from: &Prefixed<'_>, protocol: Protocol) -> ScanOptions {
+    let d = match protocol {
+        Protocol::Mysql => ScanOptions::MYSQL,
+        Protocol::Pgsql => ScanOptions::PGSQL,
+    };
+    ScanOptions {
+        lowercase: from.flag("query_digests_lowercase", d.lowercase),
+        replace_null: from.flag("query_digests_replace_null", d.replace_null),
+        no_digits: from.flag("query_digests_no_digits", d.no_digits),
+        keep_comment: from.flag("query_digests_keep_comment", d.keep_comment),
+        grouping_limit: from.number("query_digests_grouping_limit", d.grouping_limit),
+        groups_grouping_limit: from.number("query_digests_groups_grouping_limit", d.groups_grouping_limit),
+        max_query_length: from.number("query_digests_max_query_length", d.max_query_length),
+        max_digest_length: from.number("query_digests_max_digest_length", d.max_digest_length),
+        ..d
     }
 }
 

@@ -83,9 +83,13 @@ stats_cluster_config
 stats_cluster_nodes
 stats_mysql_connection_pool
 stats_mysql_global
+stats_mysql_query_digest
+stats_mysql_query_digest_reset
 stats_mysql_query_rules
 stats_pgsql_connection_pool
 stats_pgsql_global
+stats_pgsql_query_digest
+stats_pgsql_query_digest_reset
 stats_pgsql_query_rules
 
 SHOW DATABASES

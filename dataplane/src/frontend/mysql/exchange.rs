@@ -7,6 +7,7 @@ use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::{AnswerScanner, PacketWriter, Status, error_code};
 use quorumsql_wire::sql::Effects;
 
+use super::count::RowCounts;
 use super::kill::Aim;
 use super::relay::RelayEnd;
 use super::request::Request;
@@ -201,6 +202,7 @@ impl Client {
             self.absorb(absorbed);
         }
         self.note_insert_id(plan, &answer);
+        self.rows = RowCounts { affected: answer.rows_affected, sent: answer.rows };
         let pins = &mut self.state.pins;
         let shows = plan.sent.effects.contains(Effects::SHOW_WARNINGS) && pins.warnings;
         pins.warnings = answer.warnings > 0 || shows;

@@ -10,6 +10,7 @@ use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::server_auth::{AuthStep, Denial, FirstReply, Proof, ServerAuth};
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, Status, charset};
 
+use super::count::RowCounts;
 use super::reply::send_packets;
 use super::worker::MysqlWorker;
 use super::{Client, Identity};
@@ -266,6 +267,7 @@ impl Login {
             capabilities,
             held: None,
             prepared_parameters: None,
+            rows: RowCounts::default(),
             spoiled: false,
         })
     }

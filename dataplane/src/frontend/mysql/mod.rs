@@ -7,6 +7,7 @@
 //! ```
 
 mod commands;
+mod count;
 mod exchange;
 mod kill;
 mod login;
@@ -35,6 +36,7 @@ use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal, Wake};
+use count::RowCounts;
 use worker::MysqlWorker;
 
 /// How long a connection is kept for a soft reason while the client is silent (`auto_increment_delay_multiplex_timeout_ms`).
@@ -66,6 +68,8 @@ struct Client {
     held: Option<PooledConnection<Mysql>>,
     /// Id and number of parameters of the statement that was prepared last.
     prepared_parameters: Option<(u32, u16)>,
+    /// Rows of the statement that runs, for its digest.
+    rows: RowCounts,
     /// A KILL QUERY is on its way to the connection in use: it must not be used again.
     spoiled: bool,
 }

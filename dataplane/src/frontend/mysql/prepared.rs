@@ -63,11 +63,15 @@ impl Client {
         let flow = match check_execute(request, &mut statement) {
             Err((code, text)) => self.send_error(sequence, code, text).await,
             Ok(()) => {
+                let started = self.start_count();
                 let routed = self.route(&statement.text.sql, &statement.scan, Form::Binary, sequence).await;
-                match routed {
+                let counting = self.counting(started, &routed, &statement.scan);
+                let flow = match routed {
                     Routed::Answered(flow) => flow,
                     Routed::Run(plan) => self.run(&plan, Work::Execute { request, id, statement: &mut statement }, sequence).await,
-                }
+                };
+                self.end_count(counting);
+                flow
             }
         };
         if statement.long_data_overflow || !statement.long_data.is_empty() {

@@ -74,6 +74,7 @@ impl Client {
     pub(super) async fn send_rows(&mut self, sequence: u8, columns: &[Column], rows: &[&[&str]]) -> Flow {
         let capabilities = self.capabilities;
         let status = self.status();
+        self.rows.sent = rows.len() as u64;
         self.send(sequence, |packets| {
             write_columns(columns, capabilities, status, packets);
             for row in rows {

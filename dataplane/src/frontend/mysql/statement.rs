@@ -9,7 +9,7 @@ use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_mysql};
 use super::exchange::{Work, apply};
 use super::request::Request;
 use super::{Client, Flow};
-use crate::config::{Domain, HostgroupId, Protocol, Variables};
+use crate::config::{Domain, HostgroupId, Protocol};
 use crate::guard::{Facts, Verdict, guard};
 use crate::rules::{Decision, Input};
 use crate::session::mysql::local::{self, Local};
@@ -51,15 +51,19 @@ pub(super) enum Routed {
 impl Client {
     /// COM_QUERY.
     pub(super) async fn query(&mut self, request: Request) -> Flow {
+        let started = self.start_count();
         let mut scan = self.worker.take_scan();
         let sql = &request.payload()[1..];
         scan_mysql(sql, &self.scan_options(), &mut scan);
         let routed = self.route(sql, &scan, Form::Text, request.answer_sequence).await;
+        let counting = self.counting(started, &routed, &scan);
         self.worker.put_scan(scan);
-        match routed {
+        let flow = match routed {
             Routed::Answered(flow) => flow,
             Routed::Run(plan) => self.run(&plan, Work::Query(&request), request.answer_sequence).await,
-        }
+        };
+        self.end_count(counting);
+        flow
     }
 
     /// COM_FIELD_LIST goes to the user's default hostgroup, or to the held connection.
@@ -74,13 +78,7 @@ impl Client {
     /// How statements are read now.
     pub(super) fn scan_options(&self) -> ScanOptions {
         let config = self.ctx.config();
-        let variables: &Variables = &config.side(Protocol::Mysql).variables;
-        ScanOptions {
-            max_query_length: variables.query_digests_max_query_length,
-            max_digest_length: variables.query_digests_max_digest_length,
-            backslash_escapes: !self.state.no_backslash_escapes,
-            ..ScanOptions::MYSQL
-        }
+        ScanOptions { backslash_escapes: !self.state.no_backslash_escapes, ..config.variables(Protocol::Mysql).digest_options }
     }
 
     /// Decides where a statement goes, or answers it.
@@ -134,8 +132,7 @@ impl Client {
             digest_text: &scan.digest_text,
             sql,
         };
-        let cells = config.rule_cells(Protocol::Mysql);
-        config.side(Protocol::Mysql).rules.evaluate(&input, &mut self.worker.verdicts.borrow_mut(), |position| cells.hit(position))
+        self.ctx.evaluate(config, Protocol::Mysql, &input)
     }
 
     /// Answers what needs no server; `None` = a server must, and `plan` knows what for.

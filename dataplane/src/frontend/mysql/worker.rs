@@ -6,8 +6,6 @@ use std::collections::HashMap;
 use quorumsql_wire::sql::Scan;
 use zeroize::Zeroizing;
 
-use crate::rules::VerdictCache;
-
 /// Passwords in clear that are remembered per worker.
 const MAX_KNOWN: usize = 10_000;
 /// Scans kept for reuse.
@@ -16,8 +14,6 @@ const MAX_SCANS: usize = 32;
 /// Caches of one worker.
 #[derive(Default)]
 pub(super) struct MysqlWorker {
-    /// Which rules apply to which digest.
-    pub(super) verdicts: RefCell<VerdictCache>,
     /// Passwords that a full authentication proved, by stored hash: the fast path needs them. In memory only.
     known: RefCell<HashMap<String, Zeroizing<Vec<u8>>>>,
     scans: RefCell<Vec<Scan>>,

@@ -9,7 +9,6 @@ use quorumsql_wire::pgsql::auth::Secrets;
 use quorumsql_wire::sql::Scan;
 
 use crate::config::{HostgroupId, Protocol, User};
-use crate::rules::VerdictCache;
 use crate::session::pgsql::prepared::Registry;
 use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
@@ -32,7 +31,6 @@ pub(super) struct PgWorker {
     /// Statements that clients of this worker share.
     pub(super) registry: RefCell<Registry>,
     /// Memory of the rules.
-    pub(super) verdicts: RefCell<VerdictCache>,
     /// The statement that is being looked at.
     pub(super) scan: RefCell<Scan>,
 }
@@ -76,7 +74,6 @@ impl PgWorker {
                 keys: RefCell::default(),
                 schema: Cell::new(0),
                 registry: RefCell::default(),
-                verdicts: RefCell::default(),
                 scan: RefCell::default(),
             }
         })

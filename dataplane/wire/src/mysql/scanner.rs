@@ -59,6 +59,10 @@ pub struct Answer {
     pub warnings: u16,
     /// Affected rows of the last OK.
     pub affected: u64,
+    /// Affected rows of all its OKs.
+    pub rows_affected: u64,
+    /// Rows of all its result sets.
+    pub rows: u64,
     /// Last insert id that is not 0.
     pub insert_id: u64,
     /// Number of the ERR that ended it.
@@ -260,7 +264,11 @@ impl AnswerScanner {
                 }
                 Ok(true)
             }
-            State::Rows => Ok(!self.ends_rows(header, first)),
+            State::Rows => {
+                let is_row = !self.ends_rows(header, first);
+                self.answer.rows += u64::from(is_row);
+                Ok(is_row)
+            }
             State::Done => Err(WireError::Malformed("bytes after the end of an answer")),
             State::LocalInfile => Err(WireError::Malformed("bytes while a file is awaited")),
             State::First | State::DefinitionsEof { .. } => Ok(false),
@@ -361,6 +369,7 @@ impl AnswerScanner {
             self.answer.insert_id = ok.insert_id;
         }
         self.answer.affected = ok.affected;
+        self.answer.rows_affected = self.answer.rows_affected.saturating_add(ok.affected);
         let shorter = if ok.state.is_empty() && !ok.status.contains(Status::SESSION_STATE_CHANGED) {
             0
         } else {

@@ -9,7 +9,7 @@ use super::{integer, select, text};
 use crate::admin::context::Context;
 use crate::sql_server::engine::EngineError;
 
-type Rows = Result<Vec<Vec<Value>>, EngineError>;
+pub(super) type Rows = Result<Vec<Vec<Value>>, EngineError>;
 
 /// A table and where its rows come from.
 #[derive(Debug)]

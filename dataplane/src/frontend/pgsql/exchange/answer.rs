@@ -146,6 +146,7 @@ impl Attached {
                 told.lost = Some(cause);
                 return at;
             }
+            self.counts.on_message(message, body);
             let mut own = std::mem::take(&mut self.own);
             let reply = self.due.on_message(message, &mut own, &mut told.notes);
             self.own = own;

@@ -52,6 +52,7 @@ impl Exchange<'_> {
                     return Ok(Done::Consumed);
                 }
                 server.due.push(Expected::Sync);
+                server.counts.ready();
                 Ok(Done::AsIs)
             }
             // During COPY only its data may come; the server says so.
@@ -66,6 +67,9 @@ impl Exchange<'_> {
                     return Ok(Done::More(header.size()));
                 }
                 self.begin_unit(in_batch);
+                if let Some(server) = &mut self.server {
+                    server.counts.ready();
+                }
                 self.push(Expected::FunctionCall);
                 Ok(Done::AsIs)
             }
@@ -91,6 +95,9 @@ impl Exchange<'_> {
             frontend::sync(&mut sync);
             self.append(&sync);
             self.push(Expected::Sync);
+            if let Some(server) = &mut self.server {
+                server.counts.ready();
+            }
         }
         if let Some(server) = &mut self.server {
             server.leaving = true;
@@ -139,6 +146,7 @@ impl Exchange<'_> {
             }
             (server.setting, server.failed) = (setting, false);
             server.conn.prepared.unnamed = 0;
+            server.counts.query(self.counting.take());
         }
         self.push(Expected::Query);
         Ok(Done::AsIs)
@@ -170,6 +178,12 @@ impl Exchange<'_> {
                 Err(_) => done = Some(Done::Later),
             }
         }
+        let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
+        match done {
+            None if scan.statements > 0 => self.counting = self.digest_entry(hostgroup, scan.digest, &scan.digest_text),
+            Some(Done::Consumed) => self.count_here(scan.digest, &scan.digest_text),
+            _ => {}
+        }
         if done.is_none() {
             self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
         }
@@ -199,7 +213,10 @@ impl Exchange<'_> {
                 self.push(Expected::DescribePortal);
                 Ok(Done::AsIs)
             }
-            FrontendMessage::Execute { .. } => {
+            FrontendMessage::Execute { portal, .. } => {
+                if let Some(server) = &mut self.server {
+                    server.counts.execute(portal);
+                }
                 self.push(Expected::Execute);
                 Ok(Done::AsIs)
             }
@@ -279,6 +296,7 @@ impl Exchange<'_> {
     }
 
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
+        self.count_bind(bind.portal, bind.statement);
         match self.on_server(bind.statement) {
             Ok(None) => {
                 self.push(Expected::Bind(None));
@@ -307,6 +325,7 @@ impl Exchange<'_> {
         };
         self.begin_unit(in_batch);
         let (portal, name) = (&body[..portal_end], &body[portal_end + 1..name_end]);
+        self.count_bind(portal, name);
         let statement = match self.on_server(name) {
             Ok(statement) => statement,
             Err(fields) => {
@@ -327,6 +346,14 @@ impl Exchange<'_> {
         self.append(&bytes);
         self.push(Expected::Bind(statement));
         Ok(Done::Started(start, Passing { left: header.size() - start, to_server: true }))
+    }
+
+    fn count_bind(&mut self, portal: &[u8], name: &[u8]) {
+        let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
+        let entry = self.known(name).and_then(|statement| self.digest_entry(hostgroup, statement.digest, &statement.digest_text));
+        if let Some(server) = &mut self.server {
+            server.counts.bind(portal, entry);
+        }
     }
 
     /// Makes sure that the server holds the client's statement `name`, notes its effects and returns it. `None` = the server knows it by the

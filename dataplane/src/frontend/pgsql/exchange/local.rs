@@ -7,7 +7,7 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend::FrontendMessage;
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_pgsql};
+use quorumsql_wire::sql::{Class, Effects, Scan, scan_pgsql};
 
 use super::request::{Done, malformed};
 use super::route::{Looked, Route};
@@ -19,13 +19,7 @@ impl Exchange<'_> {
     /// Looks at a statement. The scan is the worker's; give it back by [`Exchange::put_scan`].
     pub(super) fn scan(&self, sql: &[u8]) -> Scan {
         let mut scan = self.client.worker.scan.take();
-        let variables = &self.config.pgsql.variables;
-        let options = ScanOptions {
-            max_query_length: variables.query_digests_max_query_length,
-            max_digest_length: variables.query_digests_max_digest_length,
-            ..ScanOptions::PGSQL
-        };
-        scan_pgsql(sql, &options, &mut scan);
+        scan_pgsql(sql, &self.config.pgsql.variables.digest_options, &mut scan);
         scan
     }
 
@@ -53,11 +47,13 @@ impl Exchange<'_> {
             return Ok(self.answer_query(backend::empty_query));
         }
         if let Some(done) = self.deallocate(sql, scan) {
+            self.count_here(scan.digest, &scan.digest_text);
             return Ok(done);
         }
         let looked = Looked { sql, digest: scan.digest, digest_text: &scan.digest_text };
         match self.route(looked, scan.class, scan.effects) {
             Route::To(hostgroup, multiplex) => {
+                self.counting = self.digest_entry(Some(hostgroup), scan.digest, &scan.digest_text);
                 self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
                 if scan.effects == Effects::SESSION_SETTING && !self.client.settings.is_full() {
                     self.setting = Setting::of(sql);
@@ -65,10 +61,14 @@ impl Exchange<'_> {
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {
+                self.count_here(scan.digest, &scan.digest_text);
                 self.say_error(&fields, true);
                 Ok(Done::Consumed)
             }
-            Route::Accepted(text) => Ok(self.accept_query(&text, scan)),
+            Route::Accepted(text) => {
+                self.count_here(scan.digest, &scan.digest_text);
+                Ok(self.accept_query(&text, scan))
+            }
         }
     }
 

@@ -10,6 +10,7 @@
 mod aborted;
 mod answer;
 mod batch;
+mod count;
 mod forward;
 mod io;
 mod local;
@@ -18,6 +19,7 @@ mod request;
 mod route;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
@@ -31,9 +33,11 @@ use crate::pool::{AcquireError, PooledConnection, Request};
 use crate::session::pgsql::pins::Pins;
 use crate::session::pgsql::responses::Responses;
 use crate::session::pgsql::settings::Setting;
+use crate::stats::digests::DigestEntry;
 use crate::worker::chunk::Chunk;
 use crate::worker::session::Signal;
 use crate::worker::snapshot::Snapshot;
+use count::Counts;
 use io::Event;
 
 /// Messages other than statements and data are collected up to this length; a batch is looked at so far ahead.
@@ -61,6 +65,8 @@ struct Exchange<'a> {
     decided: Option<Unit>,
     /// The unit at the front is a SET that is followed.
     setting: Option<Setting>,
+    /// Where the Query at the front is counted.
+    counting: Option<Arc<DigestEntry>>,
     /// For what the session's timer runs.
     clock: Clock,
 }
@@ -97,6 +103,7 @@ struct Attached {
     conn: PooledConnection<Pgsql>,
     to_server: Option<Chunk>,
     due: Responses,
+    counts: Counts,
     pins: Pins,
     /// The unit in flight.
     unit: Unit,
@@ -137,6 +144,7 @@ pub(super) async fn run(client: &mut Client, chunk: Chunk) -> Result<(), End> {
         server: None,
         decided: None,
         setting: None,
+        counting: None,
         clock: Clock::Nothing,
     };
     match exchange.drive().await {
@@ -244,6 +252,7 @@ impl Exchange<'_> {
             conn,
             to_server: None,
             due: Responses::default(),
+            counts: Counts::new(&self.client.ctx),
             pins: Pins::default(),
             unit: Unit::default(),
             mark,

@@ -42,9 +42,7 @@ impl Exchange<'_> {
             digest_text: looked.digest_text,
             sql: looked.sql,
         };
-        let cells = self.config.rule_cells(Protocol::Pgsql);
-        let mut verdicts = self.client.worker.verdicts.borrow_mut();
-        self.config.pgsql.rules.evaluate(&input, &mut verdicts, |position| cells.hit(position))
+        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input)
     }
 
     /// Rules, then guard, for a unit that has no connection yet.
