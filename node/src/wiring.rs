@@ -106,7 +106,7 @@ pub(crate) fn raft_options(config: &NodeConfig) -> RaftOptions {
             heartbeat: *config.raft.heartbeat,
             election_min: *config.raft.election_min,
             election_max: *config.raft.election_max,
-            ..Timings::default()
+            storage_timeout: *config.raft.storage_timeout,
         },
         peer_listen: config.listen.peer.clone(),
         advertise: config.advertise().to_owned(),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Slower machines than any of ours stay below this.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 struct AcceptAll;
 
@@ -30,9 +30,9 @@ impl Validator for AcceptAll {
     }
 }
 
-struct Node {
+pub(crate) struct Node {
     directory: TempDir,
-    options: RaftOptions,
+    pub(crate) options: RaftOptions,
     consensus: Option<Consensus>,
     next_seq: u64,
 }
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Starts; after a kill the lock of the log and the port are free only when the last thread has ended.
-    async fn start(&mut self) {
+    pub(crate) async fn start(&mut self) {
         let begin = Instant::now();
         self.consensus = Some(loop {
             match Consensus::start(self.options.clone(), Arc::new(AcceptAll)).await {
@@ -65,16 +65,16 @@ impl Node {
         });
     }
 
-    fn on(&self) -> &Consensus {
+    pub(crate) fn on(&self) -> &Consensus {
         self.consensus.as_ref().unwrap()
     }
 
     /// As kill -9 does: nothing is handed over or flushed.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.consensus = None;
     }
 
-    async fn until(&self, what: &str, condition: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
+    pub(crate) async fn until(&self, what: &str, condition: impl Fn(&ClusterStatus) -> bool) -> ClusterStatus {
         let begin = Instant::now();
         loop {
             let status = self.on().status();
@@ -86,7 +86,7 @@ impl Node {
         }
     }
 
-    async fn submit(&mut self, sql: String) -> Outcome {
+    pub(crate) async fn submit(&mut self, sql: String) -> Outcome {
         let id = RequestId { client: [self.options.name.as_bytes()[1]; 16], seq: self.next_seq };
         self.next_seq += 1;
         let op = Op::Sql { text: sql.clone(), params: Vec::new(), masked: sql };
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    fn hosts(&self) -> Vec<String> {
+    pub(crate) fn hosts(&self) -> Vec<String> {
         let connection = self.on().reader().unwrap();
         let mut statement = connection.prepare("SELECT hostname FROM mysql_servers ORDER BY hostname").unwrap();
         statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap()
@@ -112,7 +112,7 @@ fn origin() -> Origin {
 }
 
 /// A cluster of `n` voters; each node joins through the one before it.
-async fn cluster(n: usize, log_store: LogStoreKind) -> Vec<Node> {
+pub(crate) async fn cluster(n: usize, log_store: LogStoreKind) -> Vec<Node> {
     let mut nodes = vec![Node::new("n1", log_store)];
     let mut token = init(&nodes[0].options, Vec::new()).await.unwrap().first_token;
     nodes[0].start().await;

@@ -82,7 +82,7 @@ pub struct MemberStatus {
     pub slot: u8,
     /// Name.
     pub name: String,
-    /// `leader`, `follower`, `candidate` or `learner`.
+    /// `leader`, `follower`, `candidate`, `learner`, or `stopped`: its storage failed, it takes no part any more.
     pub role: &'static str,
     /// Whether it votes.
     pub voter: bool,
@@ -129,6 +129,17 @@ pub struct ClusterStatus {
     pub voters: usize,
     /// Voters that answer, this one included.
     pub voters_reachable: usize,
+}
+
+/// Size and health of this node's Raft log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LogStatus {
+    /// Bytes of the entries that are not purged.
+    pub bytes: usize,
+    /// Entries that are not durable here yet.
+    pub unflushed_entries: u64,
+    /// Files that the log store wrote outside of what is made durable (sled's `blobs/`); none is expected.
+    pub strays: usize,
 }
 
 /// Consensus of this node. Cheap to clone; all clones are one. When the last is dropped without [`Consensus::shutdown`], this node
@@ -218,6 +229,11 @@ impl Consensus {
     /// The cluster as this node sees it; never waits for others.
     pub fn status(&self) -> ClusterStatus {
         self.inner.core.status()
+    }
+
+    /// Size and health of this node's log; never waits.
+    pub fn log(&self) -> LogStatus {
+        self.inner.core.log.status()
     }
 
     /// A token with which one node may join until `ttl` has passed.

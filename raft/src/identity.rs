@@ -66,6 +66,10 @@ impl Layout {
         for directory in [self.root.clone(), self.root.join("raft"), self.snapshots(), self.tls()] {
             fs::create_dir_all(directory)?;
         }
+        // What is made durable in them later must not lose its directory.
+        for directory in [Some(self.root()), self.root.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten() {
+            fs::File::open(directory)?.sync_all()?;
+        }
         let mode = fs::metadata(&self.root)?.permissions().mode();
         if mode & 0o077 != 0 {
             fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700))?;

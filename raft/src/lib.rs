@@ -24,6 +24,7 @@
 //! storage error ends this node's part in consensus, never the process.
 #![forbid(unsafe_code)]
 
+mod busy;
 #[cfg(test)]
 mod cluster_test;
 pub mod command;
@@ -43,9 +44,11 @@ mod snapshots;
 pub mod sqlfn;
 pub mod sqlname;
 mod state_machine;
+#[cfg(test)]
+mod storage_test;
 pub mod tables;
 mod type_config;
 
-pub use handle::{ClusterStatus, Consensus, LogStoreKind, MemberStatus, RaftOptions, Timings};
+pub use handle::{ClusterStatus, Consensus, LogStatus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;
 pub use state_machine::{RevisionChange, changes_of, module_hash, root_hash};

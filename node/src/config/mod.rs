@@ -105,6 +105,8 @@ pub(crate) struct RaftSection {
     pub(crate) election_min: Span,
     /// Longest one; also the leader's lease.
     pub(crate) election_max: Span,
+    /// A disk that takes longer to make the log or a commit durable ends this node's part in consensus.
+    pub(crate) storage_timeout: Span,
 }
 
 /// `[tls]`: paths of own certificates; empty = the file of that name under `data_dir/tls`.
@@ -188,6 +190,7 @@ impl Default for RaftSection {
             heartbeat: Span::from_millis(100),
             election_min: Span::from_millis(500),
             election_max: Span::from_millis(1000),
+            storage_timeout: Span::from_millis(5000),
         }
     }
 }
@@ -292,6 +295,9 @@ impl NodeConfig {
         if raft.election_max <= raft.election_min {
             return wrong("raft.election_max", "must be more than raft.election_min");
         }
+        if *raft.storage_timeout < *raft.election_max {
+            return wrong("raft.storage_timeout", "must not be less than raft.election_max");
+        }
         for (key, value) in [
             ("listen.admin_mysql", &self.listen.admin_mysql),
             ("listen.admin_pgsql", &self.listen.admin_pgsql),
@@ -377,6 +383,7 @@ mod tests {
             ("[raft]\nlog_store = 'rocksdb'\n", &[], "unknown variant `rocksdb`"),
             ("[raft]\nheartbeat = '300ms'\n", &[], "raft.election_min: must be at least three heartbeats"),
             ("[raft]\nelection_max = '500ms'\n", &[], "raft.election_max: must be more"),
+            ("[raft]\nstorage_timeout = '900ms'\n", &[], "raft.storage_timeout: must not be less"),
             ("[raft]\nheartbeat = '5 parsecs'\n", &[], "a number and one of ms, s, m, h, d"),
             ("[listen]\ngrpc = 'localhost'\n", &[], "listen.grpc: must be ADDRESS:PORT"),
             ("[listen]\npeer = ''\n", &[], "listen.peer: must be ADDRESS:PORT"),

@@ -2,7 +2,7 @@
 
 use quorumsql_dataplane::Stats;
 use quorumsql_dataplane::config::Protocol;
-use quorumsql_raft::ClusterStatus;
+use quorumsql_raft::{ClusterStatus, LogStatus};
 
 use super::Facts;
 use super::exposition::{Exposition, Kind};
@@ -14,6 +14,7 @@ pub(super) fn render(facts: &Facts) -> String {
     let mut out = Exposition::default();
     process(&mut out, &facts.life);
     raft(&mut out, &facts.consensus.status());
+    raft_log(&mut out, facts.consensus.log());
     let config = facts.dataplane.config();
     out.single("quorumsql_runtime_index", Kind::Gauge, "Log index of the configuration in force", config.index);
     out.single("quorumsql_revision", Kind::Gauge, "Revision of RUNTIME in force", config.revision);
@@ -67,6 +68,12 @@ fn raft(out: &mut Exposition, status: &ClusterStatus) {
     for member in &status.members {
         lag.sample(&[("peer", &member.name)], member.lag_entries);
     }
+}
+
+fn raft_log(out: &mut Exposition, log: LogStatus) {
+    out.single("quorumsql_raft_log_bytes", Kind::Gauge, "Bytes of the log's entries that are not purged", log.bytes);
+    out.single("quorumsql_raft_unflushed_entries", Kind::Gauge, "Entries that are not durable on this node yet", log.unflushed_entries);
+    out.single("quorumsql_raft_log_blobs", Kind::Gauge, "Files that the log store should not have written", log.strays);
 }
 
 fn sessions(out: &mut Exposition, stats: &Stats) {

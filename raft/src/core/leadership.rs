@@ -8,6 +8,8 @@ use super::Core;
 
 /// A log larger than this is cut by a snapshot, however few entries it has.
 const SNAPSHOT_BYTES: usize = 64 << 20;
+/// How often disks and the log's size are looked at.
+const TICK: Duration = Duration::from_millis(250);
 
 /// Tells the proposer when this node leads, logs changes of leader, and notices when openraft ends.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -40,23 +42,41 @@ pub(crate) async fn run(core: Arc<Core>) {
     }
 }
 
-/// Stops consensus when the log's disk fails or a durable point takes too long (S10, S11), and bounds the log's size.
+/// Stops consensus when a disk fails, or takes too long over a durable point of the log or a commit of `state.db` (S10, S11).
 pub(crate) async fn watch_storage(core: Arc<Core>) {
-    let mut progress = core.log.progress();
-    let mut tick = tokio::time::interval(Duration::from_millis(250));
-    let mut asked_at_bytes = 0;
-    loop {
+    let (mut progress, mut state) = (core.log.progress(), core.state.failure());
+    let mut tick = tokio::time::interval(TICK);
+    let limit = core.options.timings.storage_timeout;
+    let reason = loop {
         tokio::select! {
             changed = progress.wait_for(|progress| progress.failed.is_some()) => {
-                let reason = changed.ok().and_then(|progress| progress.failed.clone()).unwrap_or_else(|| "the log writer ended".into());
-                core.stop(&format!("raft log: {reason}"));
-                return;
+                let reason = changed.ok().and_then(|progress| progress.failed.clone());
+                break format!("raft log: {}", reason.unwrap_or_else(|| "the log writer ended".into()));
+            }
+            changed = state.wait_for(Option::is_some) => {
+                break changed.ok().and_then(|failed| failed.clone()).unwrap_or_else(|| "state.db: closed".into());
             }
             _ = tick.tick() => {}
         }
-        let (busy, limit) = (core.log.busy_for(), core.options.timings.storage_timeout);
-        if busy > limit {
-            core.stop(&format!("raft log: a durable point takes longer than {} ms", limit.as_millis()));
+        if core.log.busy_for() > limit {
+            break format!("raft log: a durable point takes longer than {} ms", limit.as_millis());
+        }
+        if core.state.committing_for() > limit {
+            break format!("state.db: a commit takes longer than {} ms", limit.as_millis());
+        }
+    };
+    core.stop(&reason);
+}
+
+/// Bounds the log by size: a snapshot at 64 MiB, and what a snapshot holds is purged down to the newest 32 MiB.
+pub(crate) async fn bound_log(core: Arc<Core>) {
+    let mut tick = tokio::time::interval(TICK);
+    let mut asked_at_bytes = 0;
+    loop {
+        tick.tick().await;
+        if let Some(upto) = core.snapshots.current().and_then(|current| core.log.surplus(current.meta.last_log_id?.index))
+            && core.raft.trigger().purge_log(upto).await.is_err()
+        {
             return;
         }
         let bytes = core.log.bytes();

@@ -136,6 +136,7 @@ impl Core {
         core.raft.run();
         tasks.push(tokio::spawn(leadership::run(core.clone())));
         tasks.push(tokio::spawn(leadership::watch_storage(core.clone())));
+        tasks.push(tokio::spawn(leadership::bound_log(core.clone())));
         tasks.push(tokio::spawn(reports::run(core.clone())));
         tasks.push(tokio::spawn(membership::supervise(core.clone())));
         *core.tasks.lock() = tasks;
@@ -170,11 +171,17 @@ impl Core {
         for task in self.tasks.lock().drain(..) {
             task.abort();
         }
-        if self.raft.shutdown().await.is_err() {
-            tracing::warn!("openraft ended with a panic");
-        }
-        if let Err(e) = self.log.close().await {
-            tracing::debug!(error = %e, "log writer had stopped before");
+        let end = async {
+            if self.raft.shutdown().await.is_err() {
+                tracing::warn!("openraft ended with a panic");
+            }
+            if let Err(e) = self.log.close().await {
+                tracing::debug!(error = %e, "log writer had stopped before");
+            }
+        };
+        // A disk that hangs must not keep the process.
+        if tokio::time::timeout(self.options.timings.storage_timeout, end).await.is_err() {
+            tracing::error!("storage did not end in time; what was acknowledged is durable");
         }
     }
 

@@ -124,6 +124,7 @@ impl Core {
 
 fn role_name(id: u64, voter: bool, leader: Option<u64>, report: Option<&pb::NodeReport>) -> &'static str {
     match report.map(pb::NodeReport::role) {
+        _ if report.is_some_and(|report| !report.stopped.is_empty()) => "stopped",
         _ if leader == Some(id) => "leader",
         _ if !voter => "learner",
         Some(pb::Role::Candidate) => "candidate",

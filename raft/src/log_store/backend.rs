@@ -59,8 +59,13 @@ pub(crate) trait Backend: Send {
     /// Reads a small value; one that fails its checksum is an error.
     fn meta(&mut self, key: MetaKey) -> io::Result<Option<Vec<u8>>>;
 
-    /// All entries from `from` on, in order, intact or not.
-    fn scan(&mut self, from: u64) -> io::Result<Vec<Scanned>>;
+    /// Shows all entries from `from` on, in order, intact or not, one at a time: a log may be larger than memory should hold.
+    fn scan(&mut self, from: u64, visit: &mut dyn FnMut(Scanned)) -> io::Result<()>;
+
+    /// Makes files durable that the store wrote outside of what [`Self::sync`] covers, and counts them: none is expected (S6).
+    fn sync_strays(&mut self) -> io::Result<usize> {
+        Ok(0)
+    }
 
     /// A handle for readers on other threads.
     fn reader(&self) -> Arc<dyn BackendReader>;

@@ -8,6 +8,8 @@
 //! the backend. Any error is final for this node's part in consensus (S10).
 
 mod backend;
+#[cfg(debug_assertions)]
+mod faults;
 mod sled;
 mod sqlite;
 mod tail;
@@ -40,7 +42,7 @@ use self::{
 };
 use crate::{
     error::StartError,
-    handle::LogStoreKind,
+    handle::{LogStatus, LogStoreKind},
     network::convert,
     type_config::{Entry, LogId, TypeConfig, Vote},
 };
@@ -84,6 +86,8 @@ impl LogStore {
             LogStoreKind::Sled => Box::new(sled::SledBackend::open(&sled).map_err(storage)?),
             LogStoreKind::Sqlite => Box::new(sqlite::SqliteBackend::open(&sqlite).map_err(storage)?),
         };
+        #[cfg(debug_assertions)]
+        let backend = faults::wrap(backend, directory);
         Self::recover(backend, owner)
     }
 
@@ -95,8 +99,7 @@ impl LogStore {
         state.committed = read_meta::<pb::LogId>(backend.as_mut(), MetaKey::Committed)?.map(|id| convert::log_id_from(&id));
         state.last = state.purged;
         load_entries(backend.as_mut(), &mut state)?;
-        let flushed_below = state.last.map_or(0, |id| id.index + 1);
-        state.evict(flushed_below);
+        let flushed_below = state.end();
         let older = backend.reader();
         let writer = Writer::start(backend, flushed_below).map_err(storage)?;
         let shared = Shared { state: Mutex::new(state), older, progress: writer.progress() };
@@ -116,6 +119,22 @@ impl LogStore {
     /// Size of the entries that are not purged.
     pub(crate) fn bytes(&self) -> usize {
         self.shared.state.lock().log_bytes()
+    }
+
+    /// Up to which index the log should be purged, given what a snapshot holds: what is older than the newest 32 MiB.
+    pub(crate) fn surplus(&self, snapshot: u64) -> Option<u64> {
+        self.shared.state.lock().surplus(snapshot)
+    }
+
+    /// Size and health, for metrics.
+    pub(crate) fn status(&self) -> LogStatus {
+        let progress = self.shared.progress.borrow().clone();
+        let state = self.shared.state.lock();
+        LogStatus {
+            bytes: state.log_bytes(),
+            unflushed_entries: state.end().saturating_sub(progress.flushed_below),
+            strays: progress.strays,
+        }
     }
 
     /// The last log id, if any entry was ever appended or installed.
@@ -165,22 +184,27 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         I: IntoIterator<Item = Entry> + Send,
         I::IntoIter: Send,
     {
-        let mut rows = Vec::new();
+        let encode = |entry: Entry| {
+            let bytes: Bytes = convert::entry_to(&entry).encode_to_vec().into();
+            (entry, bytes)
+        };
+        let entries: Vec<_> = entries.into_iter().map(encode).collect();
+        let Some(last) = entries.last().map(|(entry, _)| entry.log_id.index) else {
+            callback.io_completed(Ok(()));
+            return Ok(());
+        };
+        let room = self.writer.room(entries.iter().map(|(_, bytes)| bytes.len()).sum()).await?;
+        let mut rows = Vec::with_capacity(entries.len());
         {
             let mut state = self.shared.state.lock();
-            for entry in entries {
-                let bytes: Bytes = convert::entry_to(&entry).encode_to_vec().into();
+            for (entry, bytes) in entries {
                 rows.push((entry.log_id.index, bytes.clone()));
                 state.push(entry, bytes.len());
             }
             let flushed_below = self.shared.progress.borrow().flushed_below;
             state.evict(flushed_below);
         }
-        let Some(last) = rows.last().map(|(index, _)| *index) else {
-            callback.io_completed(Ok(()));
-            return Ok(());
-        };
-        self.writer.send(Command::Append { entries: rows, last, callback }).await
+        self.writer.send(Command::Append { entries: rows, last, callback, room }).await
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
@@ -278,25 +302,40 @@ fn read_meta<M: Message + Default>(backend: &mut dyn Backend, key: MetaKey) -> R
     M::decode(&bytes[..]).map(Some).map_err(|e| StartError::Storage(format!("raft log, {}: {e}", key.name())))
 }
 
-/// Reads every entry after the purged mark. Only the last one may be damaged: its write was under way when the node died, so it
-/// was never acknowledged, and it is removed (S8).
+/// Reads every entry after the purged mark, keeping the newest in memory. Only the last one may be damaged: its write was under way
+/// when the node died, so it was never acknowledged, and it is removed (S8).
 fn load_entries(backend: &mut dyn Backend, state: &mut State) -> Result<(), StartError> {
-    let scanned = backend.scan(state.first()).map_err(storage)?;
     // A log that was never purged begins where its first entry was put.
-    let begin = if state.purged.is_none() { scanned.first().map_or(0, |row| row.index) } else { state.first() };
-    let last = scanned.last().map(|row| row.index);
-    for (row, expected) in scanned.into_iter().zip(begin..) {
-        if row.index != expected {
-            return Err(StartError::LogDamaged { index: expected, reason: "missing".into() });
+    let mut expected = state.purged.map(|id| id.index + 1);
+    let mut wrong: Option<(u64, String)> = None;
+    let mut refused = None;
+    let from = state.first();
+    let scanned = backend.scan(from, &mut |row| {
+        let index = *expected.get_or_insert(row.index);
+        if refused.is_some() {
+            return;
         }
-        match row.bytes.and_then(|bytes| decode_entry(&bytes, row.index).map(|entry| (entry, bytes.len()))) {
-            Ok((entry, bytes)) => state.push(entry, bytes),
-            Err(reason) if last == Some(row.index) => {
-                tracing::warn!(index = row.index, reason, "raft log: the last entry is incomplete and removed");
-                backend.truncate_after(row.index.checked_sub(1)).and_then(|()| backend.sync()).map_err(storage)?;
+        if wrong.is_some() || row.index != index {
+            // Something follows what is damaged or missing.
+            refused = Some(wrong.take().unwrap_or_else(|| (index, "missing".to_owned())));
+            return;
+        }
+        match row.bytes.and_then(|bytes| decode_entry(&bytes, index).map(|entry| (entry, bytes.len()))) {
+            Ok((entry, bytes)) => {
+                state.push(entry, bytes);
+                state.evict(u64::MAX);
             }
-            Err(reason) => return Err(StartError::LogDamaged { index: row.index, reason }),
+            Err(reason) => wrong = Some((index, reason)),
         }
+        expected = Some(index + 1);
+    });
+    scanned.map_err(storage)?;
+    if let Some((index, reason)) = refused {
+        return Err(StartError::LogDamaged { index, reason });
+    }
+    if let Some((index, reason)) = wrong {
+        tracing::warn!(index, reason, "raft log: the last entry is incomplete and removed");
+        backend.truncate_after(index.checked_sub(1)).and_then(|()| backend.sync()).map_err(storage)?;
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ use super::backend::{Backend, BackendReader, MetaKey, Scanned, damaged, seal, un
 
 /// No stored value is larger (S5).
 const PART_BYTES: usize = 4096;
-/// Total length u32, number of parts u16, CRC32 of the whole u32: before the data of the first part.
+/// Total length u32, number of parts u16, CRC32 of the whole u32: before the data of the first part. The term stands in the
+/// entry itself, under the same checksum.
 const HEADER_BYTES: usize = 10;
 /// How long the previous owner of the store may take to let go of it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
@@ -80,7 +81,7 @@ impl Backend for SledBackend {
         for row in self.log.range(..=key(index, u16::MAX)).keys() {
             self.log.remove(row.map_err(from_sled)?).map_err(from_sled)?;
         }
-        self.sync_blobs()
+        Ok(())
     }
 
     fn put_meta(&mut self, key: MetaKey, value: &[u8]) -> io::Result<()> {
@@ -98,19 +99,13 @@ impl Backend for SledBackend {
         unseal(&sealed).map(|value| Some(value.to_vec())).ok_or_else(|| damaged(format!("{} fails its checksum", key.name())))
     }
 
-    fn scan(&mut self, from: u64) -> io::Result<Vec<Scanned>> {
-        gather(self.log.range(key(from, 0)..))
+    fn scan(&mut self, from: u64, visit: &mut dyn FnMut(Scanned)) -> io::Result<()> {
+        gather(self.log.range(key(from, 0)..), visit)
     }
 
-    fn reader(&self) -> Arc<dyn BackendReader> {
-        Arc::new(SledReader { log: self.log.clone() })
-    }
-}
-
-impl SledBackend {
     /// A blob is not made durable by the durable point; none is expected, since no value exceeds 4 KiB (S6).
-    fn sync_blobs(&self) -> io::Result<()> {
-        let mut found = 0_u32;
+    fn sync_strays(&mut self) -> io::Result<usize> {
+        let mut found = 0;
         for blob in fs::read_dir(&self.blobs)? {
             File::open(blob?.path())?.sync_all()?;
             found += 1;
@@ -119,7 +114,11 @@ impl SledBackend {
             File::open(&self.blobs)?.sync_all()?;
             tracing::error!(blobs = found, "raft log: sled wrote blobs although no value exceeds 4 KiB");
         }
-        Ok(())
+        Ok(found)
+    }
+
+    fn reader(&self) -> Arc<dyn BackendReader> {
+        Arc::new(SledReader { log: self.log.clone() })
     }
 }
 
@@ -129,7 +128,8 @@ struct SledReader {
 
 impl BackendReader for SledReader {
     fn read(&self, range: Range<u64>) -> io::Result<Vec<(u64, Vec<u8>)>> {
-        let rows = gather(self.log.range(key(range.start, 0)..key(range.end, 0)))?;
+        let mut rows = Vec::new();
+        gather(self.log.range(key(range.start, 0)..key(range.end, 0)), &mut |row| rows.push(row))?;
         rows.into_iter()
             .map(|row| row.bytes.map(|bytes| (row.index, bytes)).map_err(|reason| damaged(format!("entry {}: {reason}", row.index))))
             .collect()
@@ -161,8 +161,7 @@ fn split(bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// Puts the rows of each entry together again.
-fn gather(rows: sled::Iter) -> io::Result<Vec<Scanned>> {
-    let mut found: Vec<Scanned> = Vec::new();
+fn gather(rows: sled::Iter, visit: &mut dyn FnMut(Scanned)) -> io::Result<()> {
     let mut parts: Vec<sled::IVec> = Vec::new();
     let mut current = None;
     for row in rows {
@@ -170,7 +169,7 @@ fn gather(rows: sled::Iter) -> io::Result<Vec<Scanned>> {
         let (index, part) = parse_key(&row_key).ok_or_else(|| damaged("a row's key has the wrong length"))?;
         if current != Some(index) {
             if let Some(index) = current.replace(index) {
-                found.push(Scanned { index, bytes: join(&parts) });
+                visit(Scanned { index, bytes: join(&parts) });
             }
             parts.clear();
         }
@@ -180,9 +179,9 @@ fn gather(rows: sled::Iter) -> io::Result<Vec<Scanned>> {
         }
     }
     if let Some(index) = current {
-        found.push(Scanned { index, bytes: join(&parts) });
+        visit(Scanned { index, bytes: join(&parts) });
     }
-    Ok(found)
+    Ok(())
 }
 
 fn parse_key(row_key: &[u8]) -> Option<(u64, u16)> {
@@ -256,6 +255,24 @@ fn from_sled(e: sled::Error) -> io::Error {
 mod tests {
     use super::*;
 
+    fn scan(store: &mut SledBackend) -> Vec<Scanned> {
+        let mut found = Vec::new();
+        store.scan(0, &mut |row| found.push(row)).unwrap();
+        found
+    }
+
+    #[test]
+    fn a_blob_is_counted_and_refused_at_the_next_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut store = SledBackend::open(&path).unwrap();
+        assert_eq!(store.sync_strays().unwrap(), 0);
+        fs::write(store.blobs.join("1"), "x").unwrap();
+        assert_eq!(store.sync_strays().unwrap(), 1);
+        drop(store);
+        assert!(SledBackend::open(&path).err().unwrap().to_string().contains("blobs is not empty"));
+    }
+
     #[test]
     fn entries_of_every_size_come_back() {
         let directory = tempfile::tempdir().unwrap();
@@ -264,7 +281,7 @@ mod tests {
         let entries: Vec<(u64, Bytes)> = sizes.iter().zip(5_u64..).map(|(size, index)| (index, vec![index as u8; *size].into())).collect();
         store.append(&entries).unwrap();
         store.sync().unwrap();
-        let found = store.scan(0).unwrap();
+        let found = scan(&mut store);
         assert_eq!(found.len(), entries.len());
         for (scanned, (index, bytes)) in found.iter().zip(&entries) {
             assert_eq!((scanned.index, scanned.bytes.as_deref().unwrap()), (*index, &bytes[..]));
@@ -279,7 +296,7 @@ mod tests {
         store.append(&[(1, vec![7; 9000].into()), (2, vec![8; 10].into()), (3, Bytes::from_static(b"ok"))]).unwrap();
         store.log.remove(key(1, 1)).unwrap();
         store.log.update_and_fetch(key(2, 0), |old| old.map(|old| [&old[..old.len() - 1], &[0]].concat())).unwrap();
-        let found = store.scan(0).unwrap();
+        let found = scan(&mut store);
         assert!(found[0].bytes.is_err() && found[1].bytes.is_err());
         assert_eq!(found[2].bytes.as_deref().unwrap(), b"ok");
     }

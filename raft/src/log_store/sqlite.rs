@@ -94,8 +94,8 @@ impl Backend for SqliteBackend {
         unseal(&sealed).map(|value| Some(value.to_vec())).ok_or_else(|| damaged(format!("{} fails its checksum", key.name())))
     }
 
-    fn scan(&mut self, from: u64) -> io::Result<Vec<Scanned>> {
-        select(&self.connection, signed(from)?, i64::MAX)
+    fn scan(&mut self, from: u64, visit: &mut dyn FnMut(Scanned)) -> io::Result<()> {
+        select(&self.connection, signed(from)?, i64::MAX, visit)
     }
 
     fn reader(&self) -> Arc<dyn BackendReader> {
@@ -109,28 +109,25 @@ struct SqliteReader {
 
 impl BackendReader for SqliteReader {
     fn read(&self, range: Range<u64>) -> io::Result<Vec<(u64, Vec<u8>)>> {
-        let rows = select(&self.connection.lock(), signed(range.start)?, signed(range.end)?)?;
+        let mut rows = Vec::new();
+        select(&self.connection.lock(), signed(range.start)?, signed(range.end)?, &mut |row| rows.push(row))?;
         rows.into_iter()
             .map(|row| row.bytes.map(|bytes| (row.index, bytes)).map_err(|reason| damaged(format!("entry {}: {reason}", row.index))))
             .collect()
     }
 }
 
-fn select(connection: &Connection, from: i64, before: i64) -> io::Result<Vec<Scanned>> {
+fn select(connection: &Connection, from: i64, before: i64, visit: &mut dyn FnMut(Scanned)) -> io::Result<()> {
     let mut statement =
         connection.prepare_cached("SELECT idx, d FROM log WHERE idx >= ?1 AND idx < ?2 ORDER BY idx").map_err(io::Error::other)?;
-    let rows = statement
-        .query_map([from, before], |row| {
-            let sealed: Vec<u8> = row.get(1)?;
-            Ok((row.get::<_, i64>(0)?, unseal(&sealed).map(<[u8]>::to_vec)))
-        })
-        .map_err(io::Error::other)?;
-    rows.map(|row| {
-        let (index, bytes) = row.map_err(io::Error::other)?;
+    let mut rows = statement.query([from, before]).map_err(io::Error::other)?;
+    while let Some(row) = rows.next().map_err(io::Error::other)? {
+        let index: i64 = row.get(0).map_err(io::Error::other)?;
+        let sealed: Vec<u8> = row.get(1).map_err(io::Error::other)?;
         let index = u64::try_from(index).map_err(|_| damaged("negative index"))?;
-        Ok(Scanned { index, bytes: bytes.ok_or_else(|| "checksum".to_owned()) })
-    })
-    .collect()
+        visit(Scanned { index, bytes: unseal(&sealed).map(<[u8]>::to_vec).ok_or_else(|| "checksum".to_owned()) });
+    }
+    Ok(())
 }
 
 fn signed(index: u64) -> io::Result<i64> {

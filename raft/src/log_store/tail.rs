@@ -6,6 +6,8 @@ use crate::type_config::{Entry, LogId, Vote};
 
 /// Entries kept in memory, by size of their encoding (S9).
 const TAIL_BYTES: usize = 32 << 20;
+/// So many entries are never purged for their size: a follower that is a little behind needs no snapshot.
+const MIN_KEPT: u64 = 256;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -60,6 +62,13 @@ impl State {
         }
     }
 
+    /// Last index of what lies before the newest 32 MiB and 256 entries and is in a snapshot.
+    pub(super) fn surplus(&self, snapshot: u64) -> Option<u64> {
+        let kept_from = self.tail_start().min(self.end().saturating_sub(MIN_KEPT));
+        let upto = kept_from.checked_sub(1)?.min(snapshot);
+        (self.older_bytes > 0 && upto >= self.first()).then_some(upto)
+    }
+
     pub(super) fn truncate(&mut self, last: Option<LogId>) {
         let removed = self.tail.split_off(&last.map_or(0, |id| id.index + 1));
         self.tail_bytes -= removed.values().map(|row| row.bytes).sum::<usize>();
@@ -97,5 +106,49 @@ impl State {
             taken.push(row.entry.clone());
         }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::EntryPayload;
+
+    use super::*;
+    use crate::type_config::log_id;
+
+    /// `count` entries from index 1 on that count as `bytes` each.
+    fn filled(count: u64, bytes: usize) -> State {
+        let mut state = State::default();
+        for index in 1..=count {
+            state.push(Entry { log_id: log_id(1, index), payload: EntryPayload::Blank }, bytes);
+            state.evict(u64::MAX);
+        }
+        state
+    }
+
+    #[test]
+    fn at_most_32_mib_of_durable_entries_stay_in_memory() {
+        let mut state = filled(100, 1 << 20);
+        assert_eq!((state.tail_start(), state.tail_bytes, state.log_bytes()), (69, TAIL_BYTES, 100 << 20));
+        // What is not durable cannot be read elsewhere.
+        state.push(Entry { log_id: log_id(1, 101), payload: EntryPayload::Blank }, TAIL_BYTES);
+        state.evict(60);
+        assert_eq!(state.tail_start(), 69);
+    }
+
+    #[test]
+    fn purging_by_size_keeps_32_mib_and_256_entries_and_what_no_snapshot_holds() {
+        for (count, bytes, snapshot, expected) in [
+            (1000, 1 << 10, 1000, None),
+            (1000, 64 << 10, 1000, Some(488)),
+            (1000, 64 << 10, 300, Some(300)),
+            (1000, 1 << 20, 1000, Some(744)),
+            (200, 1 << 20, 200, None),
+        ] {
+            assert_eq!(filled(count, bytes).surplus(snapshot), expected, "{count} entries of {bytes} bytes");
+        }
+        let mut state = filled(1000, 64 << 10);
+        state.purge(log_id(1, 488));
+        assert_eq!((state.surplus(1000), state.log_bytes()), (None, TAIL_BYTES));
     }
 }

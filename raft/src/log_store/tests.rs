@@ -77,28 +77,160 @@ async fn a_commit_mark_never_exceeds_the_log() {
     }
 }
 
+/// What is done to the stored entry 1, 2 or 3 of the entries 0..=3.
+#[derive(Clone, Copy, Debug)]
+enum Harm {
+    Remove,
+    Tear,
+}
+
+/// Reaches around the store and harms one entry, which has one row in both.
+fn harm(directory: &Path, kind: LogStoreKind, index: u32, harm: Harm) {
+    let torn = |old: &[u8]| old[..old.len() - 1].to_vec();
+    match kind {
+        LogStoreKind::Sled => {
+            let db = until_unlocked(|| ::sled::Config::new().path(directory.join("log")).open());
+            let rows = db.open_tree("log").unwrap();
+            let key = [&u64::to_be_bytes(index.into())[..], &[0, 0]].concat();
+            let old = rows.remove(&key).unwrap().unwrap();
+            if let Harm::Tear = harm {
+                rows.insert(key, torn(&old)).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        LogStoreKind::Sqlite => {
+            let file = rusqlite::Connection::open(directory.join("log.sqlite")).unwrap();
+            let old: Vec<u8> = file.query_row("SELECT d FROM log WHERE idx = ?1", [index], |row| row.get(0)).unwrap();
+            match harm {
+                Harm::Remove => file.execute("DELETE FROM log WHERE idx = ?1", [index]).unwrap(),
+                Harm::Tear => file.execute("UPDATE log SET d = ?2 WHERE idx = ?1", (index, torn(&old))).unwrap(),
+            };
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_torn_end_is_removed_and_a_damaged_middle_refused() {
-    for (removed, expected) in [(3, Ok(vec![0, 1, 2])), (2, Err(2))] {
+    for kind in KINDS {
+        for (index, how, expected) in [
+            (3, Harm::Tear, Ok(vec![0, 1, 2])),
+            (3, Harm::Remove, Ok(vec![0, 1, 2])),
+            (2, Harm::Tear, Err((2, ""))),
+            (1, Harm::Remove, Err((1, "missing"))),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut log = open(directory.path(), kind).unwrap();
+            append(&mut log, (0..=3).map(|index| entry(1, index)).collect()).await;
+            log.close().await.unwrap();
+            drop(log);
+            harm(directory.path(), kind, index, how);
+
+            match (open(directory.path(), kind), expected) {
+                (Ok(mut log), Ok(left)) => {
+                    assert_eq!(indexes(&mut log).await, left, "{kind:?}");
+                    // What was removed does not come back behind the next entry.
+                    append(&mut log, vec![entry(2, 3)]).await;
+                    drop(log);
+                    let mut log = until_unlocked(|| open(directory.path(), kind));
+                    assert_eq!(log.get_log_reader().await.try_get_log_entries(3..4).await.unwrap(), vec![entry(2, 3)], "{kind:?}");
+                }
+                (Err(refused), Err((index, what))) => {
+                    let text = refused.to_string();
+                    assert!(text.starts_with(&format!("raft log damaged at index {index}: {what}")), "{kind:?}: {text}");
+                    assert!(text.ends_with("; remove this member and join it again, or run raft-rebuild on a single node"), "{text}");
+                    assert_eq!(refused.exit_code(), 74);
+                }
+                (found, expected) => panic!("{kind:?}: {:?} instead of {expected:?}", found.err()),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_mark_is_refused() {
+    for kind in KINDS {
         let directory = tempfile::tempdir().unwrap();
-        let mut log = open(directory.path(), LogStoreKind::Sled).unwrap();
-        append(&mut log, (0..=3).map(|index| entry(1, index)).collect()).await;
+        let mut log = open(directory.path(), kind).unwrap();
+        log.save_vote(&Vote::new_committed(2, 7)).await.unwrap();
         log.close().await.unwrap();
         drop(log);
-        // The entry's only part stays, without its last byte.
-        let db = until_unlocked(|| ::sled::Config::new().path(directory.path().join("log")).open());
-        let key = [&u64::to_be_bytes(removed)[..], &[0, 0]].concat();
-        let rows = db.open_tree("log").unwrap();
-        rows.update_and_fetch(key, |old| old.map(|old| old[..old.len() - 1].to_vec())).unwrap();
-        db.flush().unwrap();
-        drop((rows, db));
-
-        match (open(directory.path(), LogStoreKind::Sled), expected) {
-            (Ok(mut log), Ok(left)) => assert_eq!(indexes(&mut log).await, left),
-            (Err(StartError::LogDamaged { index, .. }), Err(expected)) => assert_eq!(index, expected),
-            (Ok(_), Err(_)) => panic!("a damaged middle was accepted"),
-            (Err(e), _) => panic!("{e}"),
+        match kind {
+            LogStoreKind::Sled => {
+                let db = until_unlocked(|| ::sled::Config::new().path(directory.path().join("log")).open());
+                db.open_tree("meta").unwrap().insert("vote", b"12345").unwrap();
+                db.flush().unwrap();
+            }
+            LogStoreKind::Sqlite => {
+                let file = rusqlite::Connection::open(directory.path().join("log.sqlite")).unwrap();
+                file.execute("UPDATE meta SET v = x'3132333435' WHERE k = 'vote'", []).unwrap();
+            }
         }
+        let refused = until_unlocked(|| match open(directory.path(), kind) {
+            Err(StartError::Storage(text)) if text.contains("lock") => Err(text),
+            other => Ok(other),
+        });
+        let refused = refused.err().unwrap();
+        assert_eq!((refused.exit_code(), &*refused.to_string()), (74, "storage: raft log: vote fails its checksum"), "{kind:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_larger_than_memory_may_hold_is_read_from_disk() {
+    let large = |index| Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(Payload(vec![index as u8; 1 << 20].into())) };
+    for kind in KINDS {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = open(directory.path(), kind).unwrap();
+        append(&mut log, (0..40).map(large).collect()).await;
+        append(&mut log, vec![large(40)]).await;
+        let before = log.status();
+        assert_eq!((before.unflushed_entries, before.strays), (0, 0));
+        drop(log);
+        let mut log = until_unlocked(|| open(directory.path(), kind));
+        assert_eq!(log.bytes(), before.bytes);
+        assert_eq!(log.surplus(30), None, "fewer than 256 entries stay, whatever their size");
+        let mut reader = log.get_log_reader().await;
+        assert_eq!(reader.try_get_log_entries(0..41).await.unwrap(), (0..41).map(large).collect::<Vec<_>>(), "{kind:?}");
+        assert_eq!(reader.limited_get_log_entries(3, 41).await.unwrap(), vec![large(3)]);
+    }
+}
+
+#[tokio::test]
+async fn an_error_of_the_disk_is_final_and_nothing_acknowledged_is_lost() {
+    for kind in KINDS {
+        for code in [5, 28] {
+            let directory = tempfile::tempdir().unwrap();
+            let mut log = open(directory.path(), kind).unwrap();
+            append(&mut log, vec![entry(1, 0), entry(1, 1)]).await;
+            fs::write(directory.path().join("fault"), format!("errno {code}")).unwrap();
+            let (done, answer) = <TypeConfig as TypeConfigExt>::oneshot();
+            log.append(vec![entry(1, 2)], IOFlushed::signal(done)).await.unwrap();
+            assert!(answer.await.unwrap().is_err());
+            fs::remove_file(directory.path().join("fault")).unwrap();
+            assert!(log.save_vote(&Vote::new_committed(2, 7)).await.is_err(), "{kind:?}: a later success proves nothing");
+            assert!(log.progress().borrow().failed.as_ref().unwrap().contains(&format!("os error {code}")));
+            drop(log);
+            let mut log = until_unlocked(|| open(directory.path(), kind));
+            assert_eq!(indexes(&mut log).await[..2], [0, 1], "{kind:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_is_seen_while_it_does() {
+    for kind in KINDS {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = open(directory.path(), kind).unwrap();
+        let fault = directory.path().join("fault");
+        fs::write(&fault, "delay 60000").unwrap();
+        let (done, answer) = <TypeConfig as TypeConfigExt>::oneshot();
+        log.append(vec![entry(1, 0)], IOFlushed::signal(done)).await.unwrap();
+        while log.busy_for() < Duration::from_millis(50) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(log.status().unflushed_entries, 1);
+        fs::remove_file(&fault).unwrap();
+        answer.await.unwrap().unwrap();
+        assert_eq!((log.busy_for(), log.status().unflushed_entries), (Duration::ZERO, 0), "{kind:?}");
     }
 }
 

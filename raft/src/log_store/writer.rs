@@ -1,35 +1,34 @@
 //! The one thread that writes the log: it drains its queue, writes all, makes one durable point, answers all (S3, S4).
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use openraft::storage::IOFlushed;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use super::backend::{Backend, MetaKey};
-use crate::type_config::TypeConfig;
+use crate::{busy::Busy, type_config::TypeConfig};
 
 /// Commands that may wait; a full queue makes openraft wait.
 const QUEUE: usize = 1024;
+/// Bytes of entries that may wait to be durable; more make openraft wait.
+const QUEUE_BYTES: usize = 64 << 20;
 /// Commands answered by one durable point.
 const BATCH: usize = 512;
 
 /// Where the answer to a command goes.
 pub(crate) type Done = oneshot::Sender<io::Result<()>>;
 
+/// A share of the bytes that may wait.
+pub(crate) type Room = OwnedSemaphorePermit;
+
 pub(crate) enum Command {
     Append {
         entries: Vec<(u64, Bytes)>,
         last: u64,
         callback: IOFlushed<TypeConfig>,
+        /// Given back when it is answered.
+        room: Room,
     },
     Truncate {
         after: Option<u64>,
@@ -61,12 +60,15 @@ pub(crate) struct Progress {
     pub(crate) flushed_below: u64,
     /// Why the writer has stopped.
     pub(crate) failed: Option<String>,
+    /// Files found beside the log that should not exist (S6).
+    pub(crate) strays: usize,
 }
 
 /// The sending end of the writer's queue.
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Command>,
+    room: Arc<Semaphore>,
     progress: watch::Receiver<Progress>,
     busy: Arc<Busy>,
 }
@@ -74,11 +76,17 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn start(backend: Box<dyn Backend>, flushed_below: u64) -> io::Result<Self> {
         let (queue, commands) = mpsc::channel(QUEUE);
-        let (published, progress) = watch::channel(Progress { flushed_below, failed: None });
-        let busy = Arc::new(Busy::new());
+        let (published, progress) = watch::channel(Progress { flushed_below, ..Progress::default() });
+        let busy = Busy::new();
         let thread = Thread { backend, commands, progress: published, busy: busy.clone() };
         thread::Builder::new().name("raft-log".into()).spawn(move || thread.run())?;
-        Ok(Self { queue, progress, busy })
+        Ok(Self { queue, room: Arc::new(Semaphore::new(QUEUE_BYTES)), progress, busy })
+    }
+
+    /// Waits until entries of this size may enter the queue; one that is larger than the queue enters an empty one.
+    pub(crate) async fn room(&self, bytes: usize) -> io::Result<Room> {
+        let share = u32::try_from(bytes.min(QUEUE_BYTES)).unwrap_or(u32::MAX);
+        self.room.clone().acquire_many_owned(share).await.map_err(io::Error::other)
     }
 
     pub(crate) async fn send(&self, command: Command) -> io::Result<()> {
@@ -102,37 +110,6 @@ impl Writer {
     }
 }
 
-/// When the current batch began, in milliseconds since the writer's start; 0 = idle.
-struct Busy {
-    epoch: Instant,
-    since: AtomicU64,
-}
-
-impl Busy {
-    fn new() -> Self {
-        Self { epoch: Instant::now(), since: AtomicU64::new(0) }
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.epoch.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn begin(&self) {
-        self.since.store(self.now() + 1, Ordering::Relaxed);
-    }
-
-    fn end(&self) {
-        self.since.store(0, Ordering::Relaxed);
-    }
-
-    fn elapsed(&self) -> Duration {
-        match self.since.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            since => Duration::from_millis((self.now() + 1).saturating_sub(since)),
-        }
-    }
-}
-
 struct Thread {
     backend: Box<dyn Backend>,
     commands: mpsc::Receiver<Command>,
@@ -149,12 +126,10 @@ impl Thread {
                 let Ok(next) = self.commands.try_recv() else { break };
                 batch.push(next);
             }
-            self.busy.begin();
             let result = match &failed {
                 Some(reason) => Err(io::Error::other(reason.clone())),
-                None => self.write(&batch),
+                None => self.busy.clone().during(|| self.write(&batch)),
             };
-            self.busy.end();
             if let (Err(e), None) = (&result, &failed) {
                 tracing::error!(error = %e, "raft log: storage error, this node takes no part in consensus any more");
                 failed = Some(e.to_string());
@@ -186,6 +161,8 @@ impl Thread {
         // Rows go only after the mark that hides them is durable; when they come back after a crash, it still does.
         if let Some(index) = purge {
             self.backend.purge(index)?;
+            let strays = self.backend.sync_strays()?;
+            self.progress.send_if_modified(|progress| std::mem::replace(&mut progress.strays, strays) != strays);
             self.backend.sync()?;
         }
         Ok(())
@@ -203,7 +180,10 @@ impl Thread {
         let mut closed = false;
         for command in batch {
             match command {
-                Command::Append { callback, .. } => callback.io_completed(copy()),
+                Command::Append { callback, room, .. } => {
+                    drop(room);
+                    callback.io_completed(copy());
+                }
                 Command::Truncate { done, .. } | Command::Purge { done, .. } | Command::Meta { done, .. } => drop(done.send(copy())),
                 Command::Committed { .. } => {}
                 Command::Close { done } => {
@@ -228,7 +208,10 @@ fn flushed_below(before: u64, batch: &[Command]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{ops::Range, sync::atomic::AtomicBool};
+    use std::{
+        ops::Range,
+        sync::atomic::{AtomicBool, Ordering},
+    };
 
     use super::{
         super::backend::{BackendReader, Scanned},
@@ -260,8 +243,8 @@ mod tests {
         fn meta(&mut self, _: MetaKey) -> io::Result<Option<Vec<u8>>> {
             Ok(None)
         }
-        fn scan(&mut self, _: u64) -> io::Result<Vec<Scanned>> {
-            Ok(Vec::new())
+        fn scan(&mut self, _: u64, _: &mut dyn FnMut(Scanned)) -> io::Result<()> {
+            Ok(())
         }
         fn reader(&self) -> Arc<dyn BackendReader> {
             Arc::new(self.clone())
@@ -285,13 +268,14 @@ mod tests {
         disk.broken.store(false, Ordering::SeqCst);
         assert!(writer.call(vote).await.is_err());
         let progress = writer.progress().borrow().clone();
-        assert_eq!(progress, Progress { flushed_below: 5, failed: Some("no space".into()) });
+        assert_eq!(progress, Progress { flushed_below: 5, failed: Some("no space".into()), strays: 0 });
     }
 
     #[test]
     fn the_durable_end_follows_appends_truncations_and_purges() {
         let done = || oneshot::channel().0;
-        let append = |last| Command::Append { entries: Vec::new(), last, callback: IOFlushed::noop() };
+        let room = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let append = |last| Command::Append { entries: Vec::new(), last, callback: IOFlushed::noop(), room: room() };
         assert_eq!(flushed_below(0, &[append(9)]), 10);
         assert_eq!(flushed_below(10, &[Command::Truncate { after: Some(3), done: done() }, append(4)]), 5);
         assert_eq!(flushed_below(10, &[Command::Truncate { after: None, done: done() }]), 0);

@@ -34,6 +34,9 @@ pub(super) fn compute(
         let connection = speculation.connection();
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let computed = compute_all(speculation, validator, tasks);
+        if let Some(error) = speculation.take_broken_file() {
+            state.fail(&error);
+        }
         if !connection.is_autocommit() {
             connection.execute_batch("ROLLBACK")?;
         }
@@ -77,13 +80,16 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// An error of the storage while speculating concerns this task only: apply has its own connection and its own errors.
+    /// An error of the storage while speculating concerns this task only, unless the file is broken: then a leader that goes on would
+    /// refuse everything for ever.
     fn compute_or_refuse(&mut self, meta: &mut Meta, task: &Task) -> Computed {
         let before = meta.clone();
         self.compute(meta, task).unwrap_or_else(|error| {
             tracing::error!(%error, "request could not be computed");
             *meta = before;
-            Computed::Answer(Answer::Rejected(Rejection::admin(format!("the change could not be computed: {error}"))))
+            let rejection = Rejection::admin(format!("the change could not be computed: {error}"));
+            self.speculation.note(error);
+            Computed::Answer(Answer::Rejected(rejection))
         })
     }
 

@@ -39,6 +39,8 @@ struct Guard {
     deadline: Option<Instant>,
     /// Why the authorizer said no.
     reason: Option<String>,
+    /// `state.db` cannot be used.
+    broken_file: Option<StorageError>,
 }
 
 /// The connection.
@@ -84,15 +86,15 @@ impl Speculation {
     /// Runs one statement and returns the rows that it changed. The caller undoes its effects.
     pub(crate) fn run(&self, text: &str, params: &[Value], deadline: Instant) -> Result<Captured, Rejection> {
         let sql = sqlname::rewrite_qualified(text, sqlname::replicated_name);
-        let counters = self.start().map_err(|error| self.explain(&error))?;
-        *self.guard.lock() = Guard { user: true, deadline: Some(deadline), reason: None };
+        let counters = self.start().map_err(|error| self.explain(error))?;
+        *self.guard.lock() = Guard { user: true, deadline: Some(deadline), ..Guard::default() };
         let executed = self.execute(&sql, params);
         self.guard.lock().user = false;
         let affected = executed.map_err(|failure| match failure {
-            Failure::Sqlite(error) => self.explain(&error),
+            Failure::Sqlite(error) => self.explain(error),
             Failure::Refused(message) => Rejection::admin(message),
         })?;
-        self.collect(affected, &counters).map_err(|error| self.explain(&error))
+        self.collect(affected, &counters).map_err(|error| self.explain(error))
     }
 
     fn execute(&self, sql: &str, params: &[Value]) -> Result<usize, Failure> {
@@ -157,7 +159,7 @@ impl Speculation {
     }
 
     /// An error as the client sees it: SQLite's text with the reference's prefix, visible names, or our own reason.
-    fn explain(&self, error: &rusqlite::Error) -> Rejection {
+    fn explain(&self, error: rusqlite::Error) -> Rejection {
         if let Some(reason) = self.guard.lock().reason.take() {
             return Rejection::admin(reason);
         }
@@ -165,7 +167,21 @@ impl Speculation {
             let message = "statement interrupted: it did not end within its deadline; it has no effect";
             return Rejection::new((3024, "HY000"), "57014", message);
         }
-        Rejection::admin(visible_names(&message_of(error)))
+        let rejection = Rejection::admin(visible_names(&message_of(&error)));
+        self.note(error.into());
+        rejection
+    }
+
+    /// Remembers an error that concerns more than the statement which met it.
+    pub(super) fn note(&self, error: StorageError) {
+        if error.is_broken_file() {
+            self.guard.lock().broken_file.get_or_insert(error);
+        }
+    }
+
+    /// What [`Self::note`] has remembered.
+    pub(super) fn take_broken_file(&self) -> Option<StorageError> {
+        self.guard.lock().broken_file.take()
     }
 }
 

@@ -134,6 +134,9 @@ impl<L: Log> Worker<L> {
             Ok((taken, Ok(computed))) => (taken, computed),
             Ok((taken, Err(error))) => {
                 tracing::error!(%error, "batch could not be computed");
+                if error.is_broken_file() {
+                    self.state.fail(&error);
+                }
                 let rejection = Rejection::admin(format!("the change could not be computed: {error}"));
                 taken.into_iter().for_each(|task| task.answer(Answer::Rejected(rejection.clone())));
                 return;

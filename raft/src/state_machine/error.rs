@@ -55,6 +55,14 @@ impl StorageError {
         move |source| Self::Io { what, source }
     }
 
+    /// Whether SQLite could not read or write the file, or found it damaged. A full disk is not among them: SQLite says so too when
+    /// an AUTOINCREMENT key has reached its end.
+    pub(crate) fn is_broken_file(&self) -> bool {
+        use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase, SystemIoFailure};
+        let Self::Sqlite(error) = self else { return false };
+        matches!(error.sqlite_error_code(), Some(SystemIoFailure | DatabaseCorrupt | NotADatabase | CannotOpen))
+    }
+
     /// Whether the process has to exit with 78 because it can't understand the log.
     pub(crate) fn is_undecodable(&self) -> bool {
         matches!(self, Self::FeatureLevel { .. } | Self::Damaged { .. })

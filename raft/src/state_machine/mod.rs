@@ -21,12 +21,15 @@ mod snapshot;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
+use crate::busy::Busy;
 use crate::command::{Applied, RequestId};
 
 pub(crate) use connection::{open as open_connection, savepoint};
@@ -96,6 +99,9 @@ pub(crate) struct StateMachine {
     writer: Mutex<Writer>,
     applied: Mutex<AppliedState>,
     watch: watch::Sender<Applied>,
+    /// Why nothing is applied any more.
+    failure: watch::Sender<Option<String>>,
+    committing: Arc<Busy>,
 }
 
 /// The connection that commits.
@@ -122,6 +128,8 @@ impl StateMachine {
             writer: Mutex::new(Writer { connection, stopped: false }),
             applied: Mutex::new(AppliedState::default()),
             watch: watch::Sender::new(Applied::default()),
+            failure: watch::Sender::new(None),
+            committing: Busy::new(),
         };
         machine.publish(&meta);
         Ok(machine)
@@ -144,7 +152,7 @@ impl StateMachine {
         if writer.stopped {
             return Err(StorageError::Stopped);
         }
-        let outcome = apply_batch(&mut writer.connection, batch);
+        let outcome = apply_batch(&mut writer.connection, batch, &self.committing);
         match outcome {
             Ok((meta, results)) => {
                 self.publish(&meta);
@@ -153,6 +161,7 @@ impl StateMachine {
             Err(error) => {
                 writer.stopped = true;
                 tracing::error!(%error, "apply failed: this node takes no further part in consensus");
+                self.fail(&error);
                 Err(error)
             }
         }
@@ -166,7 +175,7 @@ impl StateMachine {
 
     /// Writes a snapshot into `dir`, where older ones stay; blocks, but not `apply`.
     pub(crate) fn build_snapshot(&self, dir: &Path) -> Result<SnapshotFile, StorageError> {
-        snapshot::build(&self.path, dir)
+        snapshot::build(&self.path, dir).inspect_err(|error| self.fail(error))
     }
 
     /// Replaces the whole state by a received snapshot, whose bytes the caller has checked against their SHA-256; blocks.
@@ -185,9 +194,37 @@ impl StateMachine {
             }
             Err(error) => {
                 writer.stopped = true;
+                self.fail(&error);
                 Err(error)
             }
         }
+    }
+
+    /// Says that this node's `state.db` cannot be relied on any more; the first reason stays.
+    pub(crate) fn fail(&self, error: &StorageError) {
+        self.failure.send_if_modified(|failure| {
+            let first = failure.is_none();
+            if first {
+                *failure = Some(error.to_string());
+            }
+            first
+        });
+    }
+
+    /// Follows [`Self::fail`].
+    pub(crate) fn failure(&self) -> watch::Receiver<Option<String>> {
+        self.failure.subscribe()
+    }
+
+    /// For how long the commit under way has lasted (S11).
+    pub(crate) fn committing_for(&self) -> Duration {
+        self.committing.elapsed()
+    }
+
+    /// The committing connection, to make it fail.
+    #[cfg(test)]
+    pub(crate) fn on_writer<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> T {
+        work(&mut self.writer.lock().connection)
     }
 
     /// Published after each applied batch and each installed snapshot.
@@ -201,7 +238,7 @@ impl StateMachine {
     }
 }
 
-fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>) -> Result<(Meta, Vec<ApplyResult>), StorageError> {
+fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>, committing: &Busy) -> Result<(Meta, Vec<ApplyResult>), StorageError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut meta = Meta::read(&transaction)?;
     let mut results = Vec::with_capacity(batch.len());
@@ -222,7 +259,7 @@ fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>) -> Result<(M
         results.push(result);
     }
     meta.write(&transaction)?;
-    transaction.commit()?;
+    committing.during(|| transaction.commit())?;
     Ok((meta, results))
 }
 
