@@ -129,6 +129,9 @@ pub(crate) struct JoinArgs {
     /// Peer listener of any member.
     #[arg(long, value_name = "HOST:6035")]
     pub(crate) peer: String,
+    /// Member whose place this node takes once it has caught up; it may have its name and address.
+    #[arg(long, value_name = "NODE_ID")]
+    pub(crate) replace: Option<u64>,
 }
 
 /// `ctl …`
@@ -145,6 +148,28 @@ pub(crate) struct CtlArgs {
 pub(crate) enum CtlVerb {
     /// The cluster as the asked node sees it.
     Status,
+    /// Takes a member, dead or alive, out of the cluster for ever.
+    Remove(RemoveArgs),
+    /// Makes another voter the leader.
+    TransferLeadership(TransferArgs),
+}
+
+/// `ctl remove`
+#[derive(Args, Debug)]
+pub(crate) struct RemoveArgs {
+    /// Its id, as `ctl status` shows it.
+    pub(crate) node_id: u64,
+    /// Also when a quorum of the remaining voters does not answer: configuration stays read-only until they do.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// `ctl transfer-leadership`
+#[derive(Args, Debug)]
+pub(crate) struct TransferArgs {
+    /// Voter that is to lead [default: the one that is furthest].
+    #[arg(long, value_name = "NODE_ID")]
+    pub(crate) to: Option<u64>,
 }
 
 /// How to reach a node's admin gRPC.

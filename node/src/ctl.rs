@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use quorumsql_proto::admin::cluster_admin_client::ClusterAdminClient;
 use quorumsql_proto::admin::create_join_token_request::Role as WireRole;
-use quorumsql_proto::admin::{CreateJoinTokenRequest, StatusRequest, StatusResponse};
+use quorumsql_proto::admin::{CreateJoinTokenRequest, RemoveRequest, StatusRequest, StatusResponse, TransferLeadershipRequest};
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
@@ -21,10 +21,35 @@ const CALL_TIME: Duration = Duration::from_secs(15);
 
 /// Answers `ctl …`.
 pub(crate) async fn ctl(args: &CtlArgs) -> anyhow::Result<()> {
-    match args.verb {
+    match &args.verb {
         CtlVerb::Status => print!("{}", table(&status(&args.connection).await?)),
+        CtlVerb::Remove(remove) => {
+            let request = RemoveRequest { node_id: remove.node_id, force: remove.force };
+            let (mut client, request) = call(&args.connection, request).await?;
+            let done = client.remove(request).await.map_err(refused)?.into_inner();
+            println!("node {} removed at index {}", remove.node_id, done.index);
+            done.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
+        CtlVerb::TransferLeadership(transfer) => {
+            let request = TransferLeadershipRequest { to: transfer.to.unwrap_or(0), timeout_ms: 0 };
+            let (mut client, request) = call(&args.connection, request).await?;
+            let done = client.transfer_leadership(request).await.map_err(refused)?.into_inner();
+            println!("node {} leads, after {} ms", done.new_leader, done.took_ms);
+        }
     }
     Ok(())
+}
+
+/// A client, and the request with the account that makes it.
+async fn call<T>(connection: &GrpcArgs, request: T) -> anyhow::Result<(ClusterAdminClient<Channel>, tonic::Request<T>)> {
+    let mut request = tonic::Request::new(request);
+    request.metadata_mut().insert("authorization", authorization(connection)?);
+    Ok((ClusterAdminClient::new(connect(connection).await?), request))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn refused(status: tonic::Status) -> anyhow::Error {
+    anyhow::anyhow!("{}", status.message())
 }
 
 /// Answers `token create`.
@@ -35,20 +60,14 @@ pub(crate) async fn create_token(args: &TokenCreateArgs) -> anyhow::Result<Strin
     };
     let ttl_seconds = u32::try_from(args.ttl.as_secs()).context("--ttl is too long")?;
     anyhow::ensure!(ttl_seconds > 0, "--ttl must be at least 1s");
-    let mut request = tonic::Request::new(CreateJoinTokenRequest { role: role.into(), ttl_seconds });
-    request.metadata_mut().insert("authorization", authorization(&args.connection)?);
-    let mut client = ClusterAdminClient::new(connect(&args.connection).await?);
-    let response = client.create_join_token(request).await.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
-    Ok(response.into_inner().token)
+    let (mut client, request) = call(&args.connection, CreateJoinTokenRequest { role: role.into(), ttl_seconds }).await?;
+    Ok(client.create_join_token(request).await.map_err(refused)?.into_inner().token)
 }
 
 /// Asks a node for its view of the cluster.
 pub(crate) async fn status(connection: &GrpcArgs) -> anyhow::Result<StatusResponse> {
-    let mut request = tonic::Request::new(StatusRequest {});
-    request.metadata_mut().insert("authorization", authorization(connection)?);
-    let mut client = ClusterAdminClient::new(connect(connection).await?);
-    let response = client.status(request).await.map_err(|status| anyhow::anyhow!("{}", status.message()))?;
-    Ok(response.into_inner())
+    let (mut client, request) = call(connection, StatusRequest {}).await?;
+    Ok(client.status(request).await.map_err(refused)?.into_inner())
 }
 
 async fn connect(args: &GrpcArgs) -> anyhow::Result<Channel> {

@@ -83,7 +83,7 @@ async fn init(args: &ConfigArgs) -> anyhow::Result<()> {
 
 async fn join(args: &JoinArgs) -> anyhow::Result<()> {
     let config = NodeConfig::load(args.config.config.as_deref())?;
-    let report = membership::join(&wiring::raft_options(&config), &args.token, &args.peer).await?;
+    let report = membership::join(&wiring::raft_options(&config), &args.token, &args.peer, args.replace).await?;
     println!("node {} (slot {}) of cluster {}; start it with `quorumsql run`", report.node_id, report.slot, report.cluster_id);
     Ok(())
 }

@@ -19,6 +19,9 @@ use crate::{
     network::{client::endpoint, metadata, tls::PinnedAuthority},
 };
 
+mod members;
+mod retries;
+
 /// Slower machines than any of ours stay below this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -119,7 +122,7 @@ pub(crate) async fn cluster(n: usize, log_store: LogStoreKind) -> Vec<Node> {
     nodes[0].until("leading", |status| status.leader_id == Some(1)).await;
     for position in 1..n {
         let mut node = Node::new(&format!("n{}", position + 1), log_store);
-        let report = join(&node.options, &token, &nodes[position - 1].options.advertise).await.unwrap();
+        let report = join(&node.options, &token, &nodes[position - 1].options.advertise, None).await.unwrap();
         assert_eq!(usize::from(report.slot), position + 1);
         node.start().await;
         node.until("a voter", |status| status.members.iter().any(|member| member.node_id == report.node_id && member.voter)).await;
@@ -226,7 +229,7 @@ async fn a_node_that_needs_purged_entries_joins_by_snapshot() {
     nodes[0].on().run(snapshot_and_purge).await;
     let token = nodes[0].on().create_join_token(false, Duration::from_secs(60), origin()).await.unwrap();
     let mut learner = Node::new("n2", LogStoreKind::Sqlite);
-    join(&learner.options, &token, &nodes[0].options.advertise).await.unwrap();
+    join(&learner.options, &token, &nodes[0].options.advertise, None).await.unwrap();
     learner.start().await;
     let last = nodes[0].insert("10.0.2.1").await;
     let learns =
@@ -265,9 +268,9 @@ async fn strangers_are_refused() {
     // A token lets one node in, and a guessed one nobody.
     let (second, third) = (Node::new("n2", LogStoreKind::Sled), Node::new("n3", LogStoreKind::Sled));
     let guessed = Token { secret: [0; 32], ..token }.encode().unwrap();
-    assert!(refusal(join(&second.options, &guessed, &peer).await).contains("unknown"));
-    join(&second.options, &first.first_token, &peer).await.unwrap();
-    assert!(refusal(join(&third.options, &first.first_token, &peer).await).contains("used"));
+    assert!(refusal(join(&second.options, &guessed, &peer, None).await).contains("unknown"));
+    join(&second.options, &first.first_token, &peer, None).await.unwrap();
+    assert!(refusal(join(&third.options, &first.first_token, &peer, None).await).contains("used"));
     assert!(empty(third.directory.path()));
 }
 

@@ -122,6 +122,13 @@ pub enum Op {
         /// Wall clock of expiry, milliseconds since 1970.
         expires_ms: u64,
     },
+    /// Takes a member, dead or alive, out of the cluster for ever.
+    RemoveNode {
+        /// Its id, which is never given again.
+        node_id: u64,
+        /// Also when a quorum of the remaining voters does not answer.
+        force: bool,
+    },
 }
 
 /// A copy of whole modules from one layer to another.
@@ -167,6 +174,15 @@ pub enum Outcome {
     Rejected(Rejection),
     /// No answer in time; it may still be applied. The text is for the client.
     Unknown(Rejection),
+}
+
+/// Leadership that was handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transferred {
+    /// Who leads now.
+    pub new_leader: u64,
+    /// From the request at the old leader until another node led.
+    pub took: Duration,
 }
 
 /// A committed write.

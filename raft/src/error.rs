@@ -19,6 +19,9 @@ pub enum StartError {
     /// `identity`, log and state disagree.
     #[error("identity of this data directory: {0}")]
     Identity(String),
+    /// The node was removed, or its id belongs to another data directory: peers do not listen to it.
+    #[error("{0}")]
+    Removed(String),
     /// The log is damaged before its end (rule S8).
     #[error("raft log damaged at index {index}: {reason}; remove this member and join it again, or run raft-rebuild on a single node")]
     LogDamaged {
@@ -57,7 +60,7 @@ impl StartError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::LogDamaged { .. } | Self::Storage(_) => 74,
-            Self::Empty | Self::Formed { .. } | Self::Identity(_) | Self::Options(_) => 78,
+            Self::Empty | Self::Formed { .. } | Self::Identity(_) | Self::Removed(_) | Self::Options(_) => 78,
             Self::Listen { .. } | Self::Tls(_) | Self::Join(_) | Self::Consensus(_) => 1,
         }
     }

@@ -3,7 +3,7 @@
 use std::{
     path::PathBuf,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use crate::{
-    command::{Applied, Op, Origin, Outcome, ReadLevel, ReadMark, Rejection, Request, RequestId, Validator},
+    command::{Applied, Op, Origin, Outcome, ReadLevel, ReadMark, Rejection, Request, RequestId, Transferred, Validator},
     core::{self, Core, Peering},
     error::StartError,
     identity::{Identity, Layout},
@@ -82,7 +82,8 @@ pub struct MemberStatus {
     pub slot: u8,
     /// Name.
     pub name: String,
-    /// `leader`, `follower`, `candidate`, `learner`, or `stopped`: its storage failed, it takes no part any more.
+    /// `leader`, `follower`, `candidate`, `learner`; `stopped`: it takes no part in consensus any more; `unreachable`: it was not
+    /// heard for three seconds.
     pub role: &'static str,
     /// Whether it votes.
     pub voter: bool,
@@ -186,10 +187,9 @@ impl Consensus {
     ///
     /// Dropping the future does not undo the write.
     pub async fn submit(&self, request: Request) -> Outcome {
-        let (core, id) = (self.inner.core.clone(), request.id);
-        let waited = request.timeout.as_millis();
+        let (core, id, started) = (self.inner.core.clone(), request.id, Instant::now());
         let outcome = self.inner.handle.spawn(async move { core.submit(request).await });
-        outcome.await.unwrap_or_else(|_| Outcome::Unknown(Rejection::no_answer(waited, &id.client, id.seq)))
+        outcome.await.unwrap_or_else(|_| Outcome::Unknown(Rejection::no_answer(started.elapsed().as_millis(), &id.client, id.seq)))
     }
 
     /// Makes a following read of this node's tables as fresh as `level` demands.
@@ -254,6 +254,16 @@ impl Consensus {
             Outcome::Committed(_) => token.encode().ok_or_else(|| failed("the cluster id is no UUID".into())),
             Outcome::Rejected(rejection) | Outcome::Unknown(rejection) => Err(rejection),
         }
+    }
+
+    /// Makes another voter the leader: `to`, or the one that is furthest. Waits until it leads.
+    ///
+    /// # Errors
+    /// `to` is no voter or does not answer, nobody leads, or the answer did not come in time.
+    pub async fn transfer_leadership(&self, to: Option<u64>, timeout: Duration) -> Result<Transferred, Rejection> {
+        let core = self.inner.core.clone();
+        let done = self.inner.handle.spawn(async move { core.transfer_leadership(to, timeout).await });
+        done.await.unwrap_or_else(|_| Err(Rejection::read_only("configuration is read-only: consensus has ended")))
     }
 
     /// Transfers leadership if this node leads, then stops. Idempotent; afterwards writes and linearizable reads fail.

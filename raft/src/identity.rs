@@ -22,7 +22,7 @@ pub struct Identity {
     pub slot: u8,
     /// Name from the bootstrap file.
     pub name: String,
-    /// Random per data directory: a copy of a directory, or an old one restored, is recognised by it.
+    /// Random per data directory: a node that lost its disk and comes back with another one is recognised by it.
     pub incarnation: String,
 }
 
@@ -45,8 +45,19 @@ impl Layout {
         self.root.join("identity")
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
-        self.root.join("raft").join("log")
+    /// Where either log store keeps its files.
+    pub(crate) fn raft(&self) -> PathBuf {
+        self.root.join("raft")
+    }
+
+    /// Whether a log was ever made here, of either kind.
+    pub(crate) fn has_log(&self) -> bool {
+        ["log", "log.sqlite"].iter().any(|name| self.raft().join(name).exists())
+    }
+
+    /// Says why this directory's node is no member any more.
+    pub(crate) fn removed(&self) -> PathBuf {
+        self.root.join("removed")
     }
 
     pub(crate) fn state(&self) -> PathBuf {
@@ -63,7 +74,7 @@ impl Layout {
 
     /// Creates the directories that a node needs. What is in them (accounts, keys) is for the node's user alone.
     pub(crate) fn create(&self) -> io::Result<()> {
-        for directory in [self.root.clone(), self.root.join("raft"), self.snapshots(), self.tls()] {
+        for directory in [self.root.clone(), self.raft(), self.snapshots(), self.tls()] {
             fs::create_dir_all(directory)?;
         }
         // What is made durable in them later must not lose its directory.
@@ -79,7 +90,7 @@ impl Layout {
 
     /// Whether nothing of a cluster is in the directory yet.
     pub(crate) fn is_empty(&self) -> bool {
-        !self.identity().exists() && !self.log().exists() && !self.state().exists()
+        !self.identity().exists() && !self.has_log() && !self.state().exists()
     }
 }
 

@@ -9,10 +9,12 @@
 //! ```
 //! All of it lives on a tokio runtime of its own: a data plane that uses every core must not cost a leader its heartbeat.
 
+mod barrier;
 mod leadership;
 mod reports;
 mod status;
 mod submit;
+mod transfer;
 
 use std::{
     io,
@@ -35,11 +37,11 @@ pub(crate) use self::reports::{Contact, Reports};
 use crate::{
     command::Validator,
     error::StartError,
-    handle::{RaftOptions, Timings},
+    handle::{LogStoreKind, RaftOptions, Timings},
     identity::{Identity, Layout},
     log_store::LogStore,
     machine::Machine,
-    membership,
+    membership::{self, roster, roster::Roster},
     network::{
         client::Peers,
         server,
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     /// Reads `cluster_nodes` and `join_tokens`.
     rows: Mutex<Option<rusqlite::Connection>>,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Rows of `cluster_nodes`.
+    pub(crate) roster: Arc<Roster>,
 }
 
 /// Whether the peer port is opened: not while a new cluster is made.
@@ -99,11 +103,18 @@ impl Core {
             Peering::Listen => Some(listen(&options.peer_listen).await?),
             Peering::Alone => None,
         };
+        if peering == Peering::Listen && !layout.has_log() {
+            // It has forgotten its vote.
+            let Identity { cluster_id, node_id, incarnation, .. } = &identity;
+            return Err(StartError::Removed(roster::incarnation_text(cluster_id, *node_id, incarnation)));
+        }
         let (log, state, snapshots) = open_storage(&layout, &options, &identity).await?;
         let machine = Machine::new(state.clone(), snapshots.clone(), Some(log.progress()));
         snapshot_if_ahead(&machine, &log).await?;
 
-        let peers = Peers::new(&identity.cluster_id, identity.node_id, tls.clone());
+        let peers = Peers::new(&identity, tls.clone());
+        let (_, membership) = machine.applied().map_err(|e| StartError::Storage(e.to_string()))?;
+        membership::refuse_expelled(&layout, &identity, &membership, &peers).await?;
         let config = Arc::new(config(&identity.cluster_id, &options.timings)?);
         let raft = Raft::build(identity.node_id, config, peers.clone(), log.clone(), machine)
             .await
@@ -128,7 +139,9 @@ impl Core {
             join_turn: tokio::sync::Mutex::default(),
             rows: Mutex::new(None),
             tasks: Mutex::default(),
+            roster: Arc::default(),
         });
+        core.roster.refresh(&core).map_err(|e| StartError::Storage(format!("state.db: {e}")))?;
         let mut tasks = Vec::new();
         if let Some(listener) = listener {
             tasks.push(server::serve(core.clone(), &tls, listener)?);
@@ -141,6 +154,12 @@ impl Core {
         tasks.push(tokio::spawn(membership::supervise(core.clone())));
         *core.tasks.lock() = tasks;
         Ok(core)
+    }
+
+    /// Nodes of the membership that is applied here.
+    pub(crate) fn applied_members(&self) -> Vec<u64> {
+        let membership = crate::network::convert::decode_membership(&self.state.applied().membership);
+        membership.map(|membership| membership.nodes().map(|(id, _)| *id).collect()).unwrap_or_default()
     }
 
     pub(crate) fn metrics(&self) -> Metrics {
@@ -166,7 +185,7 @@ impl Core {
 
     /// Hands leadership over if this node has it, then ends everything in order.
     pub(crate) async fn shutdown(&self) {
-        membership::transfer(self).await;
+        membership::transfer::before_stop(self).await;
         self.proposer.lead(None);
         for task in self.tasks.lock().drain(..) {
             task.abort();
@@ -191,7 +210,7 @@ impl Core {
     }
 
     /// Runs a query on `state.db`.
-    pub(crate) fn query<T>(&self, query: impl FnOnce(&rusqlite::Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    pub(crate) fn query<T, E: From<rusqlite::Error>>(&self, query: impl FnOnce(&rusqlite::Connection) -> Result<T, E>) -> Result<T, E> {
         let mut rows = self.rows.lock();
         let connection = match rows.take() {
             Some(connection) => connection,
@@ -223,16 +242,29 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
     let storage = |e: &dyn std::fmt::Display| StartError::Storage(e.to_string());
     layout.create().map_err(|e| storage(&e))?;
     let (layout, kind) = (layout.clone(), options.log_store);
-    let owner = format!("cluster {} node {} incarnation {}", identity.cluster_id, identity.node_id, identity.incarnation);
+    let owner = owner(identity);
     let cluster_id = identity.cluster_id.clone();
     let open = move || {
-        let log = LogStore::open(&layout.root().join("raft"), kind, &owner)?;
+        let log = LogStore::open(&layout.raft(), kind, &owner)?;
         let state = StateMachine::open(&layout.state()).map_err(|e| StartError::Storage(e.to_string()))?;
         let snapshots = Snapshots::open(&layout.snapshots()).map_err(|e| StartError::Storage(e.to_string()))?;
         check_cluster(&layout, &cluster_id)?;
         Ok((log, Arc::new(state), Arc::new(snapshots)))
     };
     tokio::task::spawn_blocking(open).await.map_err(|e| storage(&e))?
+}
+
+/// Whose a log is.
+fn owner(identity: &Identity) -> String {
+    format!("cluster {} node {} incarnation {}", identity.cluster_id, identity.node_id, identity.incarnation)
+}
+
+/// Makes the log of a node that has just joined: a node that has an identity and no log has lost its disk.
+pub(crate) async fn create_log(layout: &Layout, kind: LogStoreKind, identity: &Identity) -> Result<(), StartError> {
+    let (directory, owner) = (layout.raft(), owner(identity));
+    let open = tokio::task::spawn_blocking(move || LogStore::open(&directory, kind, &owner));
+    let log = open.await.map_err(|e| StartError::Storage(e.to_string()))??;
+    log.close().await.map_err(|e| StartError::Storage(e.to_string()))
 }
 
 /// The rows must be those of the cluster of the `identity` file; a node that has applied nothing yet has none.

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use quorumsql_proto::peer as pb;
 
 use super::Core;
-use crate::{state_machine::FEATURE_LEVEL, type_config::Metrics};
+use crate::{network::client::explain, state_machine::FEATURE_LEVEL, type_config::Metrics};
 
 const INTERVAL: Duration = Duration::from_millis(500);
 /// A peer that takes longer to answer does not count as reachable.
@@ -97,8 +97,14 @@ impl Reports {
         }
     }
 
-    fn called(&self, id: u64, call: Call) {
-        self.peers.lock().entry(id).or_default().last_call = Some(call);
+    /// A call ended; the log says when a peer begins to fail and when it answers again.
+    fn called(&self, id: u64, call: Call, reason: &str) {
+        let before = self.peers.lock().entry(id).or_default().last_call.replace(call);
+        match (before, call) {
+            (Some(Call::Failed), Call::Answered(_)) => tracing::info!(peer = id, "peer answers again"),
+            (None | Some(Call::Answered(_)), Call::Failed) => tracing::warn!(peer = id, reason, "peer does not answer"),
+            _ => {}
+        }
     }
 
     pub(crate) fn seen(&self, id: u64) -> Option<Seen> {
@@ -190,7 +196,7 @@ pub(super) async fn run(core: Arc<Core>) {
 
 impl Core {
     async fn call(&self, id: u64, address: &str) {
-        let Ok(mut client) = self.peers.internal(id, address) else { return self.reports.called(id, Call::Failed) };
+        let Ok(mut client) = self.peers.internal(id, address) else { return self.reports.called(id, Call::Failed, address) };
         match tokio::time::timeout(TIMEOUT, client.report_status(self.report())).await {
             Ok(Ok(answer)) => {
                 for report in answer.into_inner().reports {
@@ -198,13 +204,13 @@ impl Core {
                         self.reports.told(report);
                     }
                 }
-                self.reports.called(id, Call::Answered(Instant::now()));
+                self.reports.called(id, Call::Answered(Instant::now()), "");
             }
             Ok(Err(status)) => {
-                tracing::debug!(peer = id, reason = status.message(), "peer does not answer");
-                self.reports.called(id, Call::Failed);
+                self.heed(&status);
+                self.reports.called(id, Call::Failed, &explain(&status));
             }
-            Err(_) => self.reports.called(id, Call::Failed),
+            Err(_) => self.reports.called(id, Call::Failed, "no answer within 1 s"),
         }
     }
 }
@@ -231,9 +237,9 @@ mod tests {
     fn a_peer_is_reachable_until_a_call_fails_and_not_if_its_consensus_stopped() {
         let reports = Reports::default();
         assert!(reports.reachable(2));
-        reports.called(2, Call::Failed);
+        reports.called(2, Call::Failed, "gone");
         assert!(!reports.reachable(2));
-        reports.called(2, Call::Answered(Instant::now()));
+        reports.called(2, Call::Answered(Instant::now()), "");
         assert!(reports.reachable(2));
         reports.told(pb::NodeReport { stopped: "disk".into(), ..report(2, 1, 0) });
         assert!(!reports.reachable(2));

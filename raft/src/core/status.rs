@@ -1,6 +1,6 @@
 //! The cluster as this node sees it, and whether it can accept writes now.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use openraft::{Instant, ServerState};
 use quorumsql_proto::peer as pb;
@@ -65,7 +65,7 @@ impl Core {
             slot: identity.slot,
             name: identity.name,
             term: metrics.current_term,
-            leader_id: metrics.current_leader.filter(|_| contact.is_some_and(|(_, age)| age < LEADER_SILENCE)),
+            leader_id: self.heard_leader(&metrics),
             applied_index: self.state.watch().borrow().index,
             members: self.members(&metrics),
             leader_contact_ms: contact.map(|(_, age)| ms(age)),
@@ -76,9 +76,19 @@ impl Core {
         }
     }
 
+    /// The leader, if it was heard lately.
+    fn heard_leader(&self, metrics: &Metrics) -> Option<u64> {
+        let fresh = self.leader_contact(metrics).is_some_and(|(_, age)| age < LEADER_SILENCE);
+        metrics.current_leader.filter(|_| fresh)
+    }
+
     fn members(&self, metrics: &Metrics) -> Vec<MemberStatus> {
-        let slots = self.slots();
+        let rows = self.roster.refresh(self).unwrap_or_else(|e| {
+            tracing::warn!(error = %e, "cluster_nodes cannot be read");
+            self.roster.rows()
+        });
         let own = self.identity.node_id;
+        let leader = self.heard_leader(metrics);
         let voters: Vec<u64> = metrics.membership_config.voter_ids().collect();
         let own_report = self.report();
         let mut members: Vec<MemberStatus> = metrics
@@ -88,17 +98,19 @@ impl Core {
                 let seen = if *id == own { None } else { self.reports.seen(*id) };
                 let report = if *id == own { Some(&own_report) } else { seen.as_ref().map(|seen| &seen.report) };
                 let voter = voters.contains(id);
+                let age = seen.as_ref().map_or_else(|| self.contact.age(), |seen| seen.age);
+                let contact = (*id != own).then_some(age);
                 MemberStatus {
                     node_id: *id,
-                    slot: slots.get(id).copied().unwrap_or_default(),
+                    slot: rows.get(id).filter(|row| row.is_member()).map_or(0, |row| row.slot),
                     name: node.name.clone(),
-                    role: role_name(*id, voter, metrics.current_leader, report),
+                    role: role_name(leader == Some(*id), voter, contact, report),
                     voter,
                     raft_addr: node.raft_addr.clone(),
                     term: report.map_or(0, |report| report.term),
                     applied_index: report.map_or(0, |report| report.applied_index),
                     lag_entries: report.map_or(0, |report| report.last_log_index),
-                    contact_ms: (*id != own).then(|| seen.as_ref().map_or_else(|| ms(self.contact.age()), |seen| ms(seen.age))),
+                    contact_ms: contact.map(ms),
                     build: report.map_or_else(String::new, |report| report.build.clone()),
                 }
             })
@@ -109,23 +121,14 @@ impl Core {
         }
         members
     }
-
-    fn slots(&self) -> HashMap<u64, u8> {
-        let read = self.query(|connection| {
-            let mut statement = connection.prepare_cached("SELECT node_id, slot FROM cluster_nodes WHERE removed_index IS NULL")?;
-            statement.query_map([], |row| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?)))?.collect()
-        });
-        read.unwrap_or_else(|e| {
-            tracing::warn!(error = %e, "cluster_nodes cannot be read");
-            HashMap::new()
-        })
-    }
 }
 
-fn role_name(id: u64, voter: bool, leader: Option<u64>, report: Option<&pb::NodeReport>) -> &'static str {
+/// `contact` = age of the last contact, `None` for this node itself. What a silent node is, nobody knows.
+fn role_name(leads: bool, voter: bool, contact: Option<Duration>, report: Option<&pb::NodeReport>) -> &'static str {
     match report.map(pb::NodeReport::role) {
+        _ if !leads && contact.is_some_and(|age| age >= LEADER_SILENCE) => "unreachable",
         _ if report.is_some_and(|report| !report.stopped.is_empty()) => "stopped",
-        _ if leader == Some(id) => "leader",
+        _ if leads => "leader",
         _ if !voter => "learner",
         Some(pb::Role::Candidate) => "candidate",
         _ => "follower",
@@ -159,10 +162,18 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_is_one_whatever_its_last_report_says() {
-        let report = pb::NodeReport { role: pb::Role::Candidate.into(), ..Default::default() };
-        assert_eq!(role_name(2, true, Some(2), Some(&report)), "leader");
-        assert_eq!(role_name(2, true, Some(1), Some(&report)), "candidate");
-        assert_eq!(role_name(2, false, Some(1), None), "learner");
+    fn roles_are_those_of_nodes_that_were_heard() {
+        let candidate = pb::NodeReport { role: pb::Role::Candidate.into(), ..Default::default() };
+        let (now, long_ago) = (Some(Duration::ZERO), Some(LEADER_SILENCE));
+        for (leads, voter, contact, report, expected) in [
+            (true, true, now, Some(&candidate), "leader"),
+            (false, true, now, Some(&candidate), "candidate"),
+            (false, true, None, None, "follower"),
+            (false, false, now, None, "learner"),
+            (false, true, long_ago, Some(&candidate), "unreachable"),
+            (false, false, long_ago, None, "unreachable"),
+        ] {
+            assert_eq!(role_name(leads, voter, contact, report), expected);
+        }
     }
 }

@@ -1,27 +1,25 @@
-//! Writes and linearizable reads from any node: here if this node leads, else at the leader, one hop away.
+//! Writes from any node: here if this node leads, else at the leader, one hop away (raft-and-storage.md 6.1, 6.3).
 //!
-//! A write is repeated with the same request id until its deadline; the proposer answers an id that it knows from `request_ids`,
-//! so a repetition after an unknown outcome asks what became of the first one and never executes twice.
+//! *Not leader* and a lost lease are tried again until the deadline. After a broken connection, a lost leader or an unknown outcome
+//! the leader is asked what became of the request; only what it does not know is sent again, with the same request id: the
+//! proposer and apply answer an id that they know from `request_ids`, so nothing is executed twice.
 
 use std::time::{Duration, Instant};
 
-use openraft::{
-    ReadPolicy,
-    async_runtime::WatchReceiver,
-    errors::{ForwardReason, LinearizableReadError, RaftError},
-};
+use openraft::async_runtime::WatchReceiver;
 use quorumsql_proto::peer as pb;
 
 use super::{Core, left};
 use crate::{
-    command::{Committed, Op, Outcome, ReadLevel, ReadMark, Rejection, Request, Value},
-    network::{MAX_STATEMENT_BYTES, client::never_sent, convert, request},
+    command::{Committed, Op, Outcome, Rejection, Request, RequestId, Value},
+    membership,
+    network::{MAX_STATEMENT_BYTES, client::never_sent, request},
     proposer::ProposerAnswer,
-    type_config::LogId,
+    state_machine::known_result,
 };
 
-const FIRST_BACK_OFF: Duration = Duration::from_millis(5);
-const LONGEST_BACK_OFF: Duration = Duration::from_millis(100);
+pub(super) const FIRST_BACK_OFF: Duration = Duration::from_millis(5);
+pub(super) const LONGEST_BACK_OFF: Duration = Duration::from_millis(100);
 
 /// How one attempt ended.
 enum Attempt {
@@ -35,6 +33,12 @@ enum Attempt {
     },
     /// It may have been executed.
     Unknown,
+    /// Asked: no entry of it was applied until now.
+    NotApplied,
+}
+
+fn no_answer(request: &Request, started: Instant) -> Outcome {
+    Outcome::Unknown(Rejection::no_answer(started.elapsed().as_millis(), &request.id.client, request.id.seq))
 }
 
 impl Core {
@@ -46,27 +50,37 @@ impl Core {
                 return Outcome::Rejected(Rejection::long_statement(bytes, MAX_STATEMENT_BYTES));
             }
         }
-        let deadline = Instant::now() + request.timeout;
-        let (mut back_off, mut maybe_done) = (FIRST_BACK_OFF, false);
+        let started = Instant::now();
+        let deadline = started + request.timeout;
+        // Whether it may have been executed, and whether to ask for that before it is sent again.
+        let (mut maybe_done, mut ask) = (false, false);
+        let mut back_off = FIRST_BACK_OFF;
         loop {
             if let Some(reason) = self.read_only_reason(&self.metrics()) {
-                return if maybe_done { self.no_answer(&request) } else { Outcome::Rejected(Rejection::read_only(reason)) };
+                return if maybe_done { no_answer(&request, started) } else { Outcome::Rejected(Rejection::read_only(reason)) };
             }
-            let attempt = self.attempt(&request, deadline).await;
-            let refusal = match attempt {
+            let attempt = match ask {
+                true => self.inquire(&request.id, deadline).await,
+                false => self.attempt(&request, deadline).await,
+            };
+            let mut refusal = None;
+            match attempt {
                 Attempt::Decided(Outcome::Committed(committed)) => return Outcome::Committed(self.until_live(committed, deadline).await),
                 Attempt::Decided(Outcome::Rejected(rejection)) => return Outcome::Rejected(rejection),
-                Attempt::Decided(Outcome::Unknown(_)) | Attempt::Unknown => {
-                    maybe_done = true;
-                    None
+                Attempt::Decided(Outcome::Unknown(_)) | Attempt::Unknown => (maybe_done, ask) = (true, true),
+                // What is still on its way to a leader has the same request id: it is not executed twice.
+                Attempt::NotApplied => {
+                    ask = false;
+                    continue;
                 }
-                Attempt::NoLeader => None,
+                Attempt::NoLeader => {}
                 Attempt::Unreachable { leader, address } => {
-                    Some(format!("configuration is read-only: leader node {leader} at {address} does not answer"))
+                    refusal = Some(format!("configuration is read-only: leader node {leader} at {address} does not answer"));
                 }
-            };
+            }
             if left(deadline) <= back_off {
-                return if maybe_done { self.no_answer(&request) } else { Outcome::Rejected(Rejection::read_only(self.refusal(refusal))) };
+                let refused = || Outcome::Rejected(Rejection::read_only(self.refusal(refusal)));
+                return if maybe_done { no_answer(&request, started) } else { refused() };
             }
             // A new leader ends the wait at once.
             let known = self.metrics().current_leader;
@@ -75,11 +89,7 @@ impl Core {
         }
     }
 
-    fn no_answer(&self, request: &Request) -> Outcome {
-        Outcome::Unknown(Rejection::no_answer(request.timeout.as_millis(), &request.id.client, request.id.seq))
-    }
-
-    fn refusal(&self, known: Option<String>) -> String {
+    pub(super) fn refusal(&self, known: Option<String>) -> String {
         known
             .or_else(|| self.read_only_reason(&self.metrics()))
             .unwrap_or_else(|| "configuration is read-only: no leader yet, try again".into())
@@ -91,7 +101,7 @@ impl Core {
             None => Attempt::NoLeader,
             Some(leader) if leader == self.identity.node_id => {
                 let request = Request { timeout: left(deadline), ..request.clone() };
-                match self.proposer.execute(request).await {
+                match self.execute(request).await {
                     ProposerAnswer::Outcome(outcome) => Attempt::Decided(outcome),
                     ProposerAnswer::NotLeader => Attempt::NoLeader,
                 }
@@ -123,8 +133,42 @@ impl Core {
         }
     }
 
+    /// Asks the leader what became of a request.
+    async fn inquire(&self, id: &RequestId, deadline: Instant) -> Attempt {
+        let metrics = self.metrics();
+        let Some(leader) = metrics.current_leader else { return Attempt::NoLeader };
+        let known = if leader == self.identity.node_id {
+            tokio::time::timeout(left(deadline), self.outcome(id)).await.ok().and_then(Result::ok)
+        } else {
+            let Some(node) = metrics.membership_config.get_node(&leader) else { return Attempt::NoLeader };
+            let Ok(mut client) = self.peers.internal(leader, &node.raft_addr) else { return Attempt::NoLeader };
+            let question = pb::OutcomeRequest { client_id: id.client.to_vec().into(), seq: id.seq };
+            let answer = tokio::time::timeout(left(deadline), client.outcome(question)).await;
+            answer.ok().and_then(Result::ok).and_then(|answer| request::known_from(answer.into_inner()))
+        };
+        match known {
+            Some(Some(outcome)) => Attempt::Decided(outcome),
+            Some(None) => Attempt::NotApplied,
+            None => Attempt::NoLeader,
+        }
+    }
+
+    /// On the leader: what became of a request, as of an index that a quorum confirmed after the question. `None` = not applied.
+    ///
+    /// # Errors
+    /// This node does not lead, or cannot tell.
+    pub(crate) async fn outcome(&self, id: &RequestId) -> Result<Option<Outcome>, String> {
+        let index = self.read_index().await?.index;
+        self.applied_at_least(index).await.ok_or("this node's state machine has stopped")?;
+        let known = self.query(|connection| known_result(connection, index, id)).map_err(|e| e.to_string())?;
+        Ok(known.map(|result| match result.into_committed() {
+            Ok(committed) => Outcome::Committed(committed),
+            Err(rejection) => Outcome::Rejected(rejection),
+        }))
+    }
+
     /// Waits until this node knows another leader than `leader`.
-    async fn leader_is_not(&self, leader: Option<u64>) {
+    pub(super) async fn leader_is_not(&self, leader: Option<u64>) {
         let mut metrics = self.raft.metrics();
         while metrics.borrow_watched().current_leader == leader {
             if metrics.changed().await.is_err() {
@@ -134,9 +178,17 @@ impl Core {
         }
     }
 
+    /// On the leader.
+    async fn execute(&self, request: Request) -> ProposerAnswer {
+        match request.op {
+            Op::RemoveNode { node_id, force } => membership::remove(self, request, node_id, force).await,
+            _ => self.proposer.execute(request).await,
+        }
+    }
+
     /// A request that another node forwarded: executed here or not at all, never forwarded again.
     pub(crate) async fn execute_forwarded(&self, request: Request) -> pb::ForwardResponse {
-        match self.proposer.execute(request).await {
+        match self.execute(request).await {
             ProposerAnswer::Outcome(outcome) => request::outcome_to(outcome),
             ProposerAnswer::NotLeader => {
                 let result = pb::forward_response::Result::NotLeader(self.not_leader(String::new()));
@@ -152,12 +204,17 @@ impl Core {
     /// Waits until this node has applied a write and its RUNTIME objects follow it, so that its client reads what it wrote.
     async fn until_live(&self, committed: Committed, deadline: Instant) -> Committed {
         let index = committed.index;
-        let live = tokio::time::timeout(left(deadline), async {
+        let mut stopped = self.stopped.subscribe();
+        let live = async {
             let target = self.applied_at_least(index).await?.min(index);
             let mut live = self.live.subscribe();
             live.wait_for(|live| live.is_none_or(|live| live >= target)).await.ok().map(drop)
-        });
-        let live = matches!(live.await, Ok(Some(())));
+        };
+        let live = tokio::select! {
+            live = tokio::time::timeout(left(deadline), live) => matches!(live, Ok(Some(()))),
+            // A node that takes no part any more (it may just have been removed) applies nothing.
+            _ = stopped.wait_for(Option::is_some) => false,
+        };
         let mut warnings = committed.warnings;
         if !live {
             warnings.push(format!("committed at index {index}, not yet live here"));
@@ -166,88 +223,9 @@ impl Core {
     }
 
     /// Waits for the index; the `runtime_index` as of then.
-    async fn applied_at_least(&self, index: u64) -> Option<u64> {
+    pub(super) async fn applied_at_least(&self, index: u64) -> Option<u64> {
         let mut applied = self.state.watch();
         let applied = applied.wait_for(|applied| applied.index >= index).await.ok()?;
         Some(applied.runtime_index)
-    }
-
-    /// Makes the following read as fresh as `level` demands; see [`crate::Consensus::barrier`].
-    pub(crate) async fn barrier(&self, level: ReadLevel, timeout: Duration) -> Result<ReadMark, Rejection> {
-        let metrics = self.metrics();
-        if level == ReadLevel::Local {
-            return Ok(self.mark(None));
-        }
-        let refused = match self.read_only_reason(&metrics) {
-            Some(reason) => reason,
-            None => match tokio::time::timeout(timeout, self.linearize(timeout)).await {
-                Ok(Ok(())) => return Ok(self.mark(None)),
-                Ok(Err(reason)) => reason,
-                Err(_) => format!("no leader confirmed the read within {} ms", timeout.as_millis()),
-            },
-        };
-        if level == ReadLevel::Linearizable {
-            return Err(Rejection::read_only(refused));
-        }
-        let contact = match self.leader_contact(&self.metrics()) {
-            Some((leader, age)) => format!("last contact with leader node {leader} {} ms ago", age.as_millis()),
-            None => "no contact with a leader since the start".to_owned(),
-        };
-        let index = self.state.watch().borrow().index;
-        Ok(self.mark(Some(format!("local read at applied index {index}, {contact}: {refused}"))))
-    }
-
-    fn mark(&self, warning: Option<String>) -> ReadMark {
-        ReadMark { applied_index: self.state.watch().borrow().index, warning }
-    }
-
-    /// Asks the leader for its read index, again until the time is over, and waits until it is applied here.
-    async fn linearize(&self, timeout: Duration) -> Result<(), String> {
-        let deadline = Instant::now() + timeout;
-        let mut back_off = FIRST_BACK_OFF;
-        loop {
-            match self.leader_read_index(left(deadline)).await {
-                Ok(index) => {
-                    self.applied_at_least(index).await.ok_or("this node's state machine has stopped")?;
-                    return Ok(());
-                }
-                Err(reason) if left(deadline) <= back_off => return Err(reason),
-                Err(_) => {
-                    tokio::time::sleep(back_off).await;
-                    back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-                }
-            }
-        }
-    }
-
-    async fn leader_read_index(&self, timeout: Duration) -> Result<u64, String> {
-        let metrics = self.metrics();
-        let leader = metrics.current_leader.ok_or("no leader")?;
-        if leader == self.identity.node_id {
-            return self.read_index().await.map(|id| id.index);
-        }
-        let address = metrics.membership_config.get_node(&leader).map(|node| node.raft_addr.clone()).ok_or("no leader")?;
-        let mut client = self.peers.internal(leader, &address).map_err(|e| e.message().to_owned())?;
-        let answer = tokio::time::timeout(timeout, client.read_index(pb::ReadIndexRequest {})).await;
-        let unreachable = || format!("leader node {leader} at {address} does not answer");
-        let answer = answer.map_err(|_| unreachable())?.map_err(|_| unreachable())?;
-        match answer.into_inner().result {
-            Some(pb::read_index_response::Result::ReadLogId(id)) => Ok(convert::log_id_from(&id).index),
-            Some(pb::read_index_response::Result::NotLeader(not_leader)) => {
-                Err(format!("node {leader} does not lead: {}", not_leader.reason))
-            }
-            None => Err("malformed answer of the leader".into()),
-        }
-    }
-
-    /// On the leader: an index that every later linearizable read must have applied, confirmed by a quorum.
-    pub(crate) async fn read_index(&self) -> Result<LogId, String> {
-        match self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
-            Ok(linearizer) => Ok(*linearizer.read_log_id().log_id()),
-            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) if forward.reason == ForwardReason::LeaseExpired => {
-                Err("its lease has expired".into())
-            }
-            Err(e) => Err(e.to_string()),
-        }
     }
 }

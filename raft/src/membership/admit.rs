@@ -119,6 +119,7 @@ async fn allocate(core: &Core, request: &pb::JoinRequest, token_sha256: [u8; 32]
         incarnation: request.incarnation.clone(),
         token_sha256: token_sha256.to_vec().into(),
         voter: true,
+        replaces: request.replaces,
         ..Default::default()
     };
     let origin = Origin { actor: "join".into(), channel: Channel::Internal, node: core.identity.node_id, client_addr: String::new() };

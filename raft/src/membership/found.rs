@@ -15,12 +15,12 @@ use tonic::{Code, transport::ClientTlsConfig};
 use super::{Token, admit::now_ms};
 use crate::{
     command::{Channel, Origin, RequestId, TableRows, Validator, Value},
-    core::{Core, Peering, left},
+    core::{Core, Peering, create_log, left},
     error::StartError,
     handle::{RaftOptions, on_own_runtime},
     identity::{Identity, Layout, new_uuid},
     network::{
-        client::endpoint,
+        client::{endpoint, explain},
         tls::{Authority, Bundle, KeyRequest, PinnedAuthority, fingerprint},
     },
     proposer::CommandAnswer,
@@ -83,13 +83,16 @@ pub async fn init(options: &RaftOptions, seed: Vec<SeedRow>) -> Result<InitRepor
 
 /// Enters the cluster that gave `token`, through the member at `peer` (`host:6035`).
 ///
+/// With `replaces`, the node takes that member's place once it has caught up, in one change: it may have its name and address, and
+/// the old one, dead or alive, is removed.
+///
 /// # Errors
-/// When the directory is not empty, the token is refused, or nobody answers.
-pub async fn join(options: &RaftOptions, token: &str, peer: &str) -> Result<JoinReport, StartError> {
+/// When the directory is not empty, the token is refused, `replaces` is no member, or nobody answers.
+pub async fn join(options: &RaftOptions, token: &str, peer: &str, replaces: Option<u64>) -> Result<JoinReport, StartError> {
     refuse_formed(options)?;
     let token = Token::decode(token).ok_or_else(|| StartError::Join("this is no join token".into()))?;
     let (options, peer) = (options.clone(), peer.to_owned());
-    on_own_runtime(async move { enter(options, token, peer).await }).await
+    on_own_runtime(async move { enter(options, token, peer, replaces).await }).await
 }
 
 fn refuse_formed(options: &RaftOptions) -> Result<(), StartError> {
@@ -244,7 +247,7 @@ fn value_to(value: &Value) -> log_pb::Value {
     log_pb::Value { kind }
 }
 
-async fn enter(options: RaftOptions, token: Token, peer: String) -> Result<JoinReport, StartError> {
+async fn enter(options: RaftOptions, token: Token, peer: String, replaces: Option<u64>) -> Result<JoinReport, StartError> {
     let layout = Layout::new(&options.data_dir);
     let (peer_key, server_key) = (KeyRequest::new().map_err(certificate)?, KeyRequest::new().map_err(certificate)?);
     let incarnation = new_uuid().map_err(storage)?;
@@ -259,6 +262,7 @@ async fn enter(options: RaftOptions, token: Token, peer: String) -> Result<JoinR
         feature_level: crate::state_machine::FEATURE_LEVEL,
         protocol: 1,
         request_id: random_id()?.to_vec().into(),
+        replaces: replaces.unwrap_or(0),
     };
     let answer = ask(&request, &token, &peer).await?;
     if answer.cluster_id != token.cluster_id || fingerprint(&answer.ca_pem)? != token.authority_sha256 {
@@ -277,7 +281,9 @@ async fn enter(options: RaftOptions, token: Token, peer: String) -> Result<JoinR
         server_cert_pem: answer.server_cert_pem,
         server_key_pem: server_key.key_pem,
     };
-    layout.create().and_then(|()| bundle.write(&layout)).and_then(|()| identity.write(&layout)).map_err(storage)?;
+    layout.create().and_then(|()| bundle.write(&layout)).map_err(storage)?;
+    create_log(&layout, options.log_store, &identity).await?;
+    identity.write(&layout).map_err(storage)?;
     tracing::info!(cluster = identity.cluster_id, node = identity.node_id, slot, name = identity.name, "joined");
     Ok(JoinReport { cluster_id: identity.cluster_id, node_id: identity.node_id, slot })
 }
@@ -301,17 +307,6 @@ async fn ask(request: &pb::JoinRequest, token: &Token, peer: &str) -> Result<pb:
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// The message and what lies under it: tonic says "transport error" for a refused certificate.
-fn explain(status: &tonic::Status) -> String {
-    let mut text = status.message().to_owned();
-    let mut cause = std::error::Error::source(status);
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
 }
 
 fn random_id() -> Result<[u8; 16], StartError> {

@@ -26,6 +26,7 @@ use tonic::{
 
 use super::{CHUNK_BYTES, MAX_INTERNAL_BYTES, MAX_MESSAGE_BYTES, convert, metadata, tls::PeerTls};
 use crate::{
+    identity::Identity,
     snapshots,
     type_config::{Member, Snapshot, SnapshotData, TypeConfig, Vote},
 };
@@ -46,6 +47,7 @@ pub(crate) struct Peers {
 struct Shared {
     cluster_id: String,
     node_id: u64,
+    incarnation: String,
     tls: PeerTls,
     /// One channel a peer for everything but Raft itself.
     channels: Mutex<HashMap<u64, (String, PeerChannel)>>,
@@ -57,6 +59,7 @@ pub(crate) struct Caller {
     cluster: MetadataValue<Ascii>,
     from: MetadataValue<Ascii>,
     to: MetadataValue<Ascii>,
+    incarnation: MetadataValue<Ascii>,
 }
 
 impl Interceptor for Caller {
@@ -65,20 +68,23 @@ impl Interceptor for Caller {
         headers.insert(metadata::CLUSTER, self.cluster.clone());
         headers.insert(metadata::FROM, self.from.clone());
         headers.insert(metadata::TO, self.to.clone());
+        headers.insert(metadata::INCARNATION, self.incarnation.clone());
         Ok(request)
     }
 }
 
 impl Peers {
-    pub(crate) fn new(cluster_id: &str, node_id: u64, tls: PeerTls) -> Self {
-        Self { shared: Arc::new(Shared { cluster_id: cluster_id.to_owned(), node_id, tls, channels: Mutex::default() }) }
+    pub(crate) fn new(identity: &Identity, tls: PeerTls) -> Self {
+        let Identity { cluster_id, node_id, incarnation, .. } = identity.clone();
+        Self { shared: Arc::new(Shared { cluster_id, node_id, incarnation, tls, channels: Mutex::default() }) }
     }
 
     /// A new channel, which connects when it is first used and again after each failure.
     fn dial(&self, id: u64, address: &str) -> Result<PeerChannel, tonic::transport::Error> {
         let channel = endpoint(address)?.tls_config(self.shared.tls.client(id))?.connect_lazy();
-        let cluster = MetadataValue::try_from(&self.shared.cluster_id).unwrap_or_else(|_| MetadataValue::from_static("invalid"));
-        let caller = Caller { cluster, from: self.shared.node_id.into(), to: id.into() };
+        let value = |text: &str| MetadataValue::try_from(text).unwrap_or_else(|_| MetadataValue::from_static("invalid"));
+        let Shared { cluster_id, node_id, incarnation, .. } = &*self.shared;
+        let caller = Caller { cluster: value(cluster_id), from: (*node_id).into(), to: id.into(), incarnation: value(incarnation) };
         Ok(InterceptedService::new(channel, caller))
     }
 
@@ -105,6 +111,17 @@ pub(crate) fn endpoint(address: &str) -> Result<Endpoint, tonic::transport::Erro
         .http2_keep_alive_interval(Duration::from_secs(2))
         .keep_alive_timeout(Duration::from_secs(2))
         .keep_alive_while_idle(true))
+}
+
+/// The message and what lies under it: tonic says "transport error" for a refused certificate.
+pub(crate) fn explain(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut cause = status.source();
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
 }
 
 /// Whether a call failed before anything was sent: then it has had no effect.

@@ -19,6 +19,7 @@ use tonic::{
 use tower::Service;
 
 use super::{metadata, tls};
+use crate::membership::roster::Roster;
 
 /// The node that a call comes from, verified. Absent only in `Join` calls of nodes that are not members yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,7 @@ const JOIN: &str = "/quorumsql.peer.v1.Internal/Join";
 pub(crate) struct Admission {
     pub(crate) cluster_id: String,
     pub(crate) node_id: u64,
+    pub(crate) roster: Arc<Roster>,
 }
 
 /// A service behind the check. `join` serves the one open method, with a small limit on its message.
@@ -102,6 +104,7 @@ impl Admission {
         if !tls::is_node(certificate, from, &self.cluster_id) {
             return Err(Status::permission_denied(format!("the certificate is not that of node {from}")));
         }
+        self.roster.admits(&self.cluster_id, from, header(metadata::INCARNATION))?;
         Ok(PeerId(from))
     }
 }

@@ -23,4 +23,23 @@ pub(crate) mod metadata {
     pub(crate) const CLUSTER: &str = "quorumsql-cluster";
     pub(crate) const FROM: &str = "quorumsql-from";
     pub(crate) const TO: &str = "quorumsql-to";
+    /// Of the sender's data directory.
+    pub(crate) const INCARNATION: &str = "quorumsql-incarnation";
+    /// In a refusal: the sender is no member any more, and why.
+    const EXPELLED: &str = "quorumsql-expelled";
+    /// It was removed.
+    pub(crate) const REMOVED: &str = "removed";
+    /// Its id belongs to another data directory.
+    pub(crate) const OTHER_INCARNATION: &str = "incarnation";
+
+    /// The refusal from which a node learns that it must stop.
+    pub(crate) fn expelled(text: String, why: &'static str) -> tonic::Status {
+        let mut status = tonic::Status::permission_denied(text);
+        status.metadata_mut().insert(EXPELLED, tonic::metadata::MetadataValue::from_static(why));
+        status
+    }
+
+    pub(crate) fn is_expelled(status: &tonic::Status) -> bool {
+        status.code() == tonic::Code::PermissionDenied && status.metadata().contains_key(EXPELLED)
+    }
 }

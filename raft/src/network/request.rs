@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use quorumsql_proto::peer::{self as pb, forward_request::Op as PbOp, forward_response::Result as PbResult};
+use quorumsql_proto::peer::{
+    self as pb, forward_request::Op as PbOp, forward_response::Result as PbResult, outcome_response::Result as PbKnown,
+};
 
 use super::convert::Malformed;
 use crate::command::{Channel, Committed, EditConflicts, Layer, LayerCopy, Op, Origin, Outcome, Rejection, Request, RequestId, Value};
 use crate::{proposer, state_machine::cut};
 
 /// The longest that a forwarded request may wait.
-const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+pub(crate) const MAX_TIMEOUT: Duration = Duration::from_secs(300);
 /// Modules or parameters of one request.
 const MAX_ITEMS: usize = 65_536;
 
@@ -63,6 +65,7 @@ fn op_to(op: &Op) -> PbOp {
         Op::JoinToken { sha256, voter, expires_ms } => {
             PbOp::JoinToken(pb::JoinToken { sha256: sha256.to_vec().into(), voter: *voter, expires_ms: *expires_ms })
         }
+        Op::RemoveNode { node_id, force } => PbOp::RemoveNode(pb::RemoveNode { node_id: *node_id, force: *force }),
     }
 }
 
@@ -81,6 +84,7 @@ fn op_from(op: PbOp) -> Result<Op, Malformed> {
             voter: token.voter,
             expires_ms: token.expires_ms,
         },
+        PbOp::RemoveNode(pb::RemoveNode { node_id, force }) => Op::RemoveNode { node_id, force },
     })
 }
 
@@ -167,16 +171,7 @@ fn copy_from(copy: pb::LayerCopy) -> Result<LayerCopy, Malformed> {
 /// `None` = ask the leader named in the answer.
 pub(crate) fn outcome_from(response: pb::ForwardResponse) -> Result<Option<Outcome>, Malformed> {
     Ok(match response.result.ok_or(Malformed("outcome"))? {
-        PbResult::Committed(committed) => Some(Outcome::Committed(Committed {
-            index: committed.index,
-            revision: committed.revision,
-            affected: committed.affected,
-            last_insert_id: committed.last_insert_id,
-            info: committed.info,
-            warnings: committed.warnings,
-            live: false,
-            memory: committed.memory.into_iter().map(|row| (row.module, row.memory_index)).collect(),
-        })),
+        PbResult::Committed(committed) => Some(Outcome::Committed(committed_from(committed))),
         PbResult::Rejected(rejection) => Some(Outcome::Rejected(rejection_from(rejection)?)),
         PbResult::Unknown(rejection) => Some(Outcome::Unknown(rejection_from(rejection)?)),
         PbResult::NotLeader(_) => None,
@@ -185,22 +180,58 @@ pub(crate) fn outcome_from(response: pb::ForwardResponse) -> Result<Option<Outco
 
 pub(crate) fn outcome_to(outcome: Outcome) -> pb::ForwardResponse {
     let result = match outcome {
-        Outcome::Committed(committed) => PbResult::Committed(pb::Committed {
-            index: committed.index,
-            revision: committed.revision,
-            affected: committed.affected,
-            last_insert_id: committed.last_insert_id,
-            info: committed.info,
-            warnings: committed.warnings,
-            memory: committed.memory.into_iter().map(|(module, memory_index)| pb::ModuleIndex { module, memory_index }).collect(),
-        }),
+        Outcome::Committed(committed) => PbResult::Committed(committed_to(committed)),
         Outcome::Rejected(rejection) => PbResult::Rejected(rejection_to(rejection)),
         Outcome::Unknown(rejection) => PbResult::Unknown(rejection_to(rejection)),
     };
     pb::ForwardResponse { result: Some(result) }
 }
 
-fn rejection_to(rejection: Rejection) -> pb::Rejection {
+/// What the leader knows of a request, `Some(None)` = it was not applied; `None` = it cannot tell.
+pub(crate) fn known_from(response: pb::OutcomeResponse) -> Option<Option<Outcome>> {
+    match response.result? {
+        PbKnown::Committed(committed) => Some(Some(Outcome::Committed(committed_from(committed)))),
+        PbKnown::Rejected(rejection) => Some(Some(Outcome::Rejected(rejection_from(rejection).ok()?))),
+        PbKnown::NotApplied(pb::Blank {}) => Some(None),
+        PbKnown::NotLeader(_) => None,
+    }
+}
+
+pub(crate) fn known_to(known: Option<Outcome>) -> pb::OutcomeResponse {
+    let result = match known {
+        Some(Outcome::Committed(committed)) => PbKnown::Committed(committed_to(committed)),
+        Some(Outcome::Rejected(rejection) | Outcome::Unknown(rejection)) => PbKnown::Rejected(rejection_to(rejection)),
+        None => PbKnown::NotApplied(pb::Blank {}),
+    };
+    pb::OutcomeResponse { result: Some(result) }
+}
+
+fn committed_to(committed: Committed) -> pb::Committed {
+    pb::Committed {
+        index: committed.index,
+        revision: committed.revision,
+        affected: committed.affected,
+        last_insert_id: committed.last_insert_id,
+        info: committed.info,
+        warnings: committed.warnings,
+        memory: committed.memory.into_iter().map(|(module, memory_index)| pb::ModuleIndex { module, memory_index }).collect(),
+    }
+}
+
+fn committed_from(committed: pb::Committed) -> Committed {
+    Committed {
+        index: committed.index,
+        revision: committed.revision,
+        affected: committed.affected,
+        last_insert_id: committed.last_insert_id,
+        info: committed.info,
+        warnings: committed.warnings,
+        live: false,
+        memory: committed.memory.into_iter().map(|row| (row.module, row.memory_index)).collect(),
+    }
+}
+
+pub(crate) fn rejection_to(rejection: Rejection) -> pb::Rejection {
     pb::Rejection {
         mysql_code: rejection.mysql_code.into(),
         mysql_state: rejection.mysql_state,
@@ -209,7 +240,7 @@ fn rejection_to(rejection: Rejection) -> pb::Rejection {
     }
 }
 
-fn rejection_from(rejection: pb::Rejection) -> Result<Rejection, Malformed> {
+pub(crate) fn rejection_from(rejection: pb::Rejection) -> Result<Rejection, Malformed> {
     Ok(Rejection {
         mysql_code: u16::try_from(rejection.mysql_code).map_err(|_| Malformed("error code"))?,
         mysql_state: rejection.mysql_state,
@@ -241,6 +272,7 @@ mod tests {
             Op::LayerCopy(copy),
             Op::NodeOverride { node_id: 3, name: "mysql-interfaces".into(), value: None },
             Op::JoinToken { sha256: [4; 32], voter: true, expires_ms: 99 },
+            Op::RemoveNode { node_id: 9, force: true },
         ];
         for op in ops {
             let origin = Origin { actor: "admin".into(), channel: Channel::Pgsql, node: 2, client_addr: "10.0.0.7".into() };

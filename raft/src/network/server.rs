@@ -19,8 +19,10 @@ use super::{
     gate::{Admission, Gate, PeerId},
 };
 use crate::{
+    command::RequestId,
     core::Core,
     error::StartError,
+    identity::Identity,
     membership::admit,
     network::tls::PeerTls,
     snapshots,
@@ -29,7 +31,8 @@ use crate::{
 
 /// Serves peers until the task is aborted; connections end with the runtime.
 pub(crate) fn serve(core: Arc<Core>, tls: &PeerTls, listener: TcpListener) -> Result<JoinHandle<()>, StartError> {
-    let admission = Arc::new(Admission { cluster_id: core.identity.cluster_id.clone(), node_id: core.identity.node_id });
+    let Identity { cluster_id, node_id, .. } = core.identity.clone();
+    let admission = Arc::new(Admission { cluster_id, node_id, roster: core.roster.clone() });
     let service = Service { core };
     let transport =
         RaftTransportServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -161,6 +164,22 @@ impl Internal for Service {
     async fn forward_sql(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardResponse>, Status> {
         let request = super::request::request_from(request.into_inner())?;
         Ok(Response::new(self.core.execute_forwarded(request).await))
+    }
+
+    async fn outcome(&self, request: Request<pb::OutcomeRequest>) -> Result<Response<pb::OutcomeResponse>, Status> {
+        let pb::OutcomeRequest { client_id, seq } = request.into_inner();
+        let client = client_id[..].try_into().map_err(|_| Status::invalid_argument("client id"))?;
+        Ok(Response::new(match self.core.outcome(&RequestId { client, seq }).await {
+            Ok(known) => super::request::known_to(known),
+            Err(reason) => {
+                let result = pb::outcome_response::Result::NotLeader(self.core.not_leader(reason));
+                pb::OutcomeResponse { result: Some(result) }
+            }
+        }))
+    }
+
+    async fn transfer_leadership(&self, request: Request<pb::TransferRequest>) -> Result<Response<pb::TransferResponse>, Status> {
+        Ok(Response::new(self.core.transfer_forwarded(request.into_inner()).await))
     }
 }
 

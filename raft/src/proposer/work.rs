@@ -39,6 +39,7 @@ impl What {
                 let token_sha256 = Bytes::copy_from_slice(&sha256);
                 Self::Op(Box::new(pb::log_entry::Op::JoinToken(pb::JoinToken { token_sha256, voter, expires_ms })))
             }
+            Op::RemoveNode { node_id, force: _ } => Self::Op(Box::new(pb::log_entry::Op::NodeRemove(pb::NodeRemove { node_id }))),
         })
     }
 

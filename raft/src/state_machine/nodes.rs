@@ -47,6 +47,9 @@ pub(crate) fn allocate(context: &mut Context<'_>, op: &pb::NodeAlloc) -> Result<
             Err(message) => return Ok(context.refused(ApplyOutcome::Refused, message)),
         }
     }
+    if let Some(message) = replacement_refusal(context, op.replaces, voter)? {
+        return Ok(context.refused(ApplyOutcome::Refused, message));
+    }
     for (column, what, wanted) in [("name", "name", &op.name), ("raft_addr", "address", &op.raft_addr)] {
         let sql = format!("SELECT node_id FROM cluster_nodes WHERE {column} = ?1 AND removed_index IS NULL AND node_id <> ?2");
         let taken: Option<i64> =
@@ -63,6 +66,23 @@ pub(crate) fn allocate(context: &mut Context<'_>, op: &pb::NodeAlloc) -> Result<
     Ok(ApplyResult { node_id: context.index, slot, message: role(voter).into(), ..ApplyResult::ok(context.index) })
 }
 
+/// Why a new node cannot take the place of `old`; 0 = it takes nobody's.
+fn replacement_refusal(context: &Context<'_>, old: u64, voter: bool) -> Result<Option<String>, StorageError> {
+    if old == 0 {
+        return Ok(None);
+    }
+    let sql = "SELECT role FROM cluster_nodes WHERE node_id = ?1 AND removed_index IS NULL";
+    let found: Option<String> = context.connection.prepare_cached(sql)?.query_row([signed(old)], |row| row.get(0)).optional()?;
+    let sql = "SELECT node_id FROM cluster_nodes WHERE replaces = ?1 AND removed_index IS NULL";
+    let successor: Option<i64> = context.connection.prepare_cached(sql)?.query_row([signed(old)], |row| row.get(0)).optional()?;
+    Ok(match (found, successor) {
+        (None, _) => Some(format!("node {old} is not a member of this cluster and cannot be replaced")),
+        (_, Some(successor)) => Some(format!("node {successor} is about to replace node {old}; remove it to choose another one")),
+        (Some(role), None) if role == "voter" && !voter => Some(format!("node {old} votes: replacing it needs a voter token")),
+        _ => None,
+    })
+}
+
 fn role(voter: bool) -> &'static str {
     if voter { "voter" } else { "learner" }
 }
@@ -74,7 +94,7 @@ fn free_slot(context: &Context<'_>) -> Result<Option<u8>, StorageError> {
 }
 
 fn insert_node(context: &mut Context<'_>, id: u64, slot: u8, node: &pb::NodeAlloc, role: &str) -> Result<(), StorageError> {
-    let sql = "INSERT INTO cluster_nodes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL, ?10, ?11)";
+    let sql = "INSERT INTO cluster_nodes VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL, ?10, ?11, nullif(?12, 0))";
     context.connection.prepare_cached(sql)?.execute(rusqlite::params![
         signed(id),
         slot,
@@ -87,6 +107,7 @@ fn insert_node(context: &mut Context<'_>, id: u64, slot: u8, node: &pb::NodeAllo
         signed(context.index),
         node.incarnation,
         &node.cert_sha256[..],
+        signed(node.replaces),
     ])?;
     for value in &node.overrides {
         write_override(context, id, &value.name, Some(&value.value))?;

@@ -7,7 +7,7 @@ use crate::command::Layer;
 use crate::tables::{MODULES, TABLES};
 
 /// Version of the layout of `state.db`.
-pub(crate) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 2;
 
 const INTERNAL_TABLES: &str = r#"
 CREATE TABLE raft_meta (
@@ -38,7 +38,7 @@ CREATE INDEX request_ids_used ON request_ids (used_ms);
 CREATE TABLE cluster_nodes (
     node_id INTEGER PRIMARY KEY, slot INTEGER NOT NULL, name TEXT NOT NULL, raft_addr TEXT NOT NULL, client_addr TEXT NOT NULL,
     role TEXT NOT NULL, zone TEXT NOT NULL, build TEXT NOT NULL, joined_index INTEGER NOT NULL, removed_index INTEGER,
-    incarnation TEXT NOT NULL, cert_sha256 BLOB NOT NULL);
+    incarnation TEXT NOT NULL, cert_sha256 BLOB NOT NULL, replaces INTEGER);
 CREATE TABLE node_overrides (
     node_id INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, author TEXT NOT NULL, "index" INTEGER NOT NULL,
     PRIMARY KEY (node_id, name)) WITHOUT ROWID;
