@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Protocol, RuntimeConfig};
+use crate::explain::{self, Question, Step};
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::digests::Merged;
@@ -114,6 +115,12 @@ impl DataPlane {
         sum.rules = [Protocol::Mysql, Protocol::Pgsql]
             .map(|protocol| stats::sum_rules(protocol, &config, shared.seats.iter().map(|seat| &seat.cells)));
         sum
+    }
+
+    /// What would become of a statement now.
+    #[must_use]
+    pub fn explain(&self, question: &Question) -> Vec<Step> {
+        explain::explain(&self.config(), &self.plane.shared.rows.stats(), question)
     }
 
     /// Statements by digest, summed over the workers; `take` empties them. Waits for each worker to answer.

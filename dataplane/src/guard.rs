@@ -35,9 +35,7 @@ pub fn guard(domains: &[Domain], hostgroup: HostgroupId, class: Class, effects: 
     if mode == GuardMode::Off {
         return Verdict::Keep;
     }
-    let Some(domain) = domains.iter().find(|domain| domain.reader == hostgroup && domain.writer != hostgroup) else {
-        return Verdict::Keep;
-    };
+    let Some(domain) = reader_of(domains, hostgroup) else { return Verdict::Keep };
     let Some(reason) = reason(domain, class, effects, facts) else { return Verdict::Keep };
     match mode {
         GuardMode::Reject => Verdict::Reject(format!(
@@ -46,6 +44,16 @@ pub fn guard(domains: &[Domain], hostgroup: HostgroupId, class: Class, effects: 
         )),
         GuardMode::Redirect | GuardMode::Off => Verdict::Redirect(domain.writer),
     }
+}
+
+/// Why the statement must not run on `hostgroup`, whatever the guard's mode; `None` = it may.
+pub(crate) fn why(domains: &[Domain], hostgroup: HostgroupId, class: Class, effects: Effects, facts: &Facts) -> Option<&'static str> {
+    reason(reader_of(domains, hostgroup)?, class, effects, facts)
+}
+
+/// The pair of which `hostgroup` is the reader side.
+fn reader_of(domains: &[Domain], hostgroup: HostgroupId) -> Option<&Domain> {
+    domains.iter().find(|domain| domain.reader == hostgroup && domain.writer != hostgroup)
 }
 
 /// Why the statement must not go to a reader; `None` = it may.

@@ -23,6 +23,7 @@
 pub(crate) mod backend;
 pub mod config;
 mod data_plane;
+pub mod explain;
 pub(crate) mod frontend;
 pub mod guard;
 pub(crate) mod identity;

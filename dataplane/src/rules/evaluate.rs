@@ -48,32 +48,28 @@ pub struct Decision {
 }
 
 impl RuleSet {
-    /// Evaluates the rules; `hit` is called with the position of every rule that matches. Allocates only for a
+    /// Evaluates the rules ([`RuleSet::explain`] is the same without memory); `hit` is called with the position of every rule that matches. Allocates only for a
     /// combination of digest, user, schema and listener that `cache` does not know.
     pub fn evaluate(&self, input: &Input<'_>, cache: &mut VerdictCache, hit: impl FnMut(usize)) -> Decision {
         if self.rules.is_empty() {
             return Decision::default();
         }
         if let Some(candidates) = cache.find(self.stamp, input) {
-            return self.run(input, candidates.iter().map(|position| *position as usize), Known::Static, hit);
+            return self.run(input, candidates, hit);
         }
         let candidates = self.candidates(input);
-        let decision = self.run(input, candidates.iter().map(|position| *position as usize), Known::Static, hit);
+        let decision = self.run(input, &candidates, hit);
         cache.insert(input, candidates);
         decision
     }
 
-    /// Evaluates the rules without a cache: the definition of what [`RuleSet::evaluate`] does. For EXPLAIN and tests.
-    pub fn evaluate_uncached(&self, input: &Input<'_>, hit: impl FnMut(usize)) -> Decision {
-        self.run(input, 0..self.rules.len(), Known::Nothing, hit)
-    }
-
-    fn run(&self, input: &Input<'_>, positions: impl Iterator<Item = usize>, known: Known, mut hit: impl FnMut(usize)) -> Decision {
+    /// Tries the rules at `candidates`, whose static criteria hold.
+    fn run(&self, input: &Input<'_>, candidates: &[u32], mut hit: impl FnMut(usize)) -> Decision {
         let mut decision = Decision::default();
         let mut flag = 0;
-        for position in positions {
+        for position in candidates.iter().map(|position| *position as usize) {
             let Some(rule) = self.rules.get(position) else { break };
-            if rule.flag_in != flag || (known == Known::Nothing && !rule.matches_static(input, None)) || !rule.matches_dynamic(input) {
+            if rule.flag_in != flag || !rule.matches_dynamic(input) {
                 continue;
             }
             hit(position);
@@ -106,15 +102,6 @@ impl RuleSet {
     }
 }
 
-/// What is known of the rules that are tried.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// Nothing: all criteria are tried.
-    Nothing,
-    /// The static criteria hold.
-    Static,
-}
-
 impl Rule {
     /// User, schema, listener, digest, `match_digest`.
     fn matches_static(&self, input: &Input<'_>, in_set: Option<&SetMatches>) -> bool {
@@ -141,7 +128,7 @@ impl Rule {
         pattern.is_none_or(|pattern| pattern.is_match(text).is_some_and(|found| found != self.negate))
     }
 
-    fn write(&self, position: usize, decision: &mut Decision) {
+    pub(super) fn write(&self, position: usize, decision: &mut Decision) {
         if self.destination.is_some() {
             decision.destination = self.destination;
             decision.destination_rule = Some(position);

@@ -8,6 +8,7 @@
 mod cache;
 mod compile;
 mod evaluate;
+mod explain;
 mod pattern;
 
 use crate::config::{HostgroupId, RuleId};
@@ -15,6 +16,7 @@ use crate::config::{HostgroupId, RuleId};
 pub use cache::VerdictCache;
 pub use compile::{CompileOptions, RuleError, RuleSet};
 pub use evaluate::{Decision, Input};
+pub use explain::{Tried, Verdict};
 
 /// The columns of an active `*_query_rules` row that have an effect; `None` = the column is NULL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

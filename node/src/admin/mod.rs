@@ -10,6 +10,7 @@ mod catalog;
 mod context;
 mod database;
 mod error;
+mod explain;
 #[cfg(test)]
 mod faces_test;
 pub(crate) mod local;

@@ -2,6 +2,7 @@
 //!
 //! What is recognised here is a command; everything else is SQL, of which only the kind is decided.
 
+mod explain;
 mod layers;
 mod set;
 mod show;
@@ -10,6 +11,7 @@ use quorumsql_dataplane::config::Protocol;
 
 use crate::sql_server::lexer::{Token, tokens};
 
+pub(crate) use explain::ExplainCommand;
 pub(crate) use layers::CopyCommand;
 pub(crate) use set::SetCommand;
 pub(crate) use show::{ShowCommand, ShowFilter};
@@ -39,6 +41,8 @@ pub(crate) enum Command {
         /// PostgreSQL's tag.
         tag: &'static str,
     },
+    /// EXPLAIN RULES.
+    ExplainRules(Box<ExplainCommand>),
     /// USE.
     Use,
     /// `TRUNCATE [TABLE] stats_mysql_query_digest`, its twins.
@@ -72,7 +76,8 @@ pub(crate) fn parse(sql: &str) -> Command {
         "SELECT" if found.get(1).is_some_and(|token| token.is("CONFIG")) => {
             refused("SELECT CONFIG is not available in this version: configuration files come with import")
         }
-        "SELECT" | "VALUES" | "EXPLAIN" => Command::Read,
+        "EXPLAIN" => explain::parse(&mut cursor).unwrap_or(Command::Read),
+        "SELECT" | "VALUES" => Command::Read,
         "WITH" => with(&found),
         "PRAGMA" => pragma(&found),
         "INSERT" | "UPDATE" | "DELETE" | "REPLACE" => Command::Write { target: write_target(&found) },

@@ -12,6 +12,7 @@ use rusqlite::types::Value;
 
 use super::context::Context;
 use super::error::{engine_error, handler_error, rejection, sql_error, syntax_error};
+use super::explain::{self, explain};
 use super::parse::{Command, CopyCommand, SetCommand, ShowCommand, parse};
 use super::read::{Audience, Query, describe_query, execute};
 use super::show::show;
@@ -77,6 +78,10 @@ impl AdminSession {
             Command::Transaction { tag } => {
                 self.warn("transactions over admin tables are not available in this version: each statement is its own transaction");
                 Ok(done(Done { tag: tag.into(), ..Done::default() }))
+            }
+            Command::ExplainRules(command) => {
+                let variables = self.context.variables().await?;
+                Ok(Answer::Rows(explain(&self.context.dataplane, *command, self.login.face, &variables)))
             }
             Command::ClearDigests(protocol) => {
                 self.context.dataplane.digests(protocol, true).await;
@@ -336,6 +341,7 @@ impl Session for AdminSession {
                 self.context.read(move |context, connection| describe_query(context, connection, &query)).await
             }
             Command::Show(command) => self.show(command).await.map(|rows| Description { parameters: 0, columns: Some(rows.columns) }),
+            Command::ExplainRules(_) => Ok(Description { parameters: 0, columns: Some(Rows::text(&explain::COLUMNS, Vec::new()).columns) }),
             Command::Write { .. } => Ok(Description { parameters: parameter_count(sql), columns: None }),
             Command::Refused(why) => Err(handler_error(why)),
             Command::Syntax { near } => Err(syntax_error(&near)),
@@ -371,7 +377,7 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
     match command {
         Command::Write { .. } => Err(sql_error("attempt to write a readonly database")),
         Command::Set(SetCommand::Variable { .. } | SetCommand::Node { .. }) => Err(sql_error("attempt to write a readonly database")),
-        Command::Copy(_) | Command::Shutdown | Command::ClearDigests(_) => Err(syntax_error(&first())),
+        Command::Copy(_) | Command::Shutdown | Command::ClearDigests(_) | Command::ExplainRules(_) => Err(syntax_error(&first())),
         Command::Show(ShowCommand::Rows { table, .. }) => Err(sql_error(format!("no such table: {table}"))),
         Command::Read if first().eq_ignore_ascii_case("PRAGMA") => Err(handler_error("Command not allowed")),
         _ => Ok(()),

@@ -72,3 +72,15 @@ ok 2
 LOAD MYSQL SERVERS TO RUNTIME
 ----
 error 1045 28000: ProxySQL Admin Error: LOAD MYSQL SERVERS TO RUNTIME refused: …hostgroup 20…
+
+# EXPLAIN RULES (observability-and-operations.md 6.3). The data plane of this test has no configuration.
+
+EXPLAIN MYSQL RULES 'SELECT 1' USER 'app'
+----
+[step | kind | rule_id | result | detail | effect]
+1 | parse | NULL |  | digest 0x1C46AE529DD5A40E: SELECT ? | plain read
+2 | default | NULL | not matched | no rule names a hostgroup, and the default hostgroup is the user's: there is no active user 'app' | no hostgroup
+
+EXPLAIN RULES
+----
+error 1045 28000: ProxySQL Admin Error: say EXPLAIN [MYSQL | PGSQL] RULES '<statement>' [USER 'u'] [SCHEMA 's'] [CLIENT 'ip'] [PROXY 'ip[:port]']
