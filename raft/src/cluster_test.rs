@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod members;
+mod peers;
 mod retries;
 
 /// Slower machines than any of ours stay below this.

@@ -30,7 +30,11 @@ use openraft::{
     impls::ProgressResponder,
 };
 use parking_lot::Mutex;
-use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+use tokio::{
+    net::TcpListener,
+    sync::{Semaphore, watch},
+    task::JoinHandle,
+};
 use tracing::Instrument;
 
 pub(crate) use self::reports::{Contact, Reports};
@@ -44,6 +48,7 @@ use crate::{
     membership::{self, roster, roster::Roster},
     network::{
         client::Peers,
+        refusals::Refusals,
         server,
         tls::{PeerTls, fingerprint},
     },
@@ -80,6 +85,10 @@ pub(crate) struct Core {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Rows of `cluster_nodes`.
     pub(crate) roster: Arc<Roster>,
+    /// Who was turned away at the peer port.
+    pub(crate) refusals: Arc<Refusals>,
+    /// Joins that may wait for their turn.
+    pub(crate) joins: Semaphore,
 }
 
 /// Whether the peer port is opened: not while a new cluster is made.
@@ -140,6 +149,8 @@ impl Core {
             rows: Mutex::new(None),
             tasks: Mutex::default(),
             roster: Arc::default(),
+            refusals: Arc::default(),
+            joins: Semaphore::new(membership::WAITING_JOINS),
         });
         core.roster.refresh(&core).map_err(|e| StartError::Storage(format!("state.db: {e}")))?;
         let mut tasks = Vec::new();

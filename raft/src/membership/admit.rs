@@ -22,14 +22,17 @@ use crate::{
 const DEADLINE: Duration = Duration::from_secs(8);
 /// After a refusal the next join waits this long: a token can't be guessed by trying.
 const PENALTY: Duration = Duration::from_millis(250);
+/// Joins that wait while another is decided; further ones are told to come again.
+pub(crate) const WAITING_JOINS: usize = 16;
 const MAX_NAME: usize = 64;
 const MAX_TEXT: usize = 8 << 10;
 
 /// Lets the node in if its token is good. A follower asks the leader, once.
 pub(crate) async fn admit(core: &Arc<Core>, request: pb::JoinRequest, forwarded: bool) -> Result<pb::JoinResponse, Status> {
     check(&request)?;
-    let turn = tokio::time::timeout(DEADLINE, core.join_turn.lock()).await;
-    let turn = turn.map_err(|_| Status::unavailable("too many nodes want to join at once"))?;
+    let crowded = || Status::unavailable("too many nodes want to join at once; try again");
+    let _waiting = core.joins.try_acquire().map_err(|_| crowded())?;
+    let turn = tokio::time::timeout(DEADLINE, core.join_turn.lock()).await.map_err(|_| crowded())?;
     let metrics = core.metrics();
     let leader = metrics.current_leader.ok_or_else(|| Status::unavailable("the cluster has no leader now"))?;
     if leader != core.identity.node_id {
@@ -46,7 +49,6 @@ pub(crate) async fn admit(core: &Arc<Core>, request: pb::JoinRequest, forwarded:
     }
     let result = lead(core, &request).await;
     if result.as_ref().is_err_and(|status| status.code() == tonic::Code::PermissionDenied) {
-        tracing::warn!(name = request.name, raft_addr = request.raft_addr, "join refused");
         tokio::time::sleep(PENALTY).await;
     }
     drop(turn);

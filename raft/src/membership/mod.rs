@@ -17,6 +17,7 @@ mod supervise;
 mod token;
 pub(crate) mod transfer;
 
+pub(crate) use admit::WAITING_JOINS;
 pub(crate) use change::add_learner;
 pub(crate) use expel::refuse_expelled;
 pub use found::{InitReport, JoinReport, SeedRow, init, join};

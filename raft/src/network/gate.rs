@@ -18,7 +18,7 @@ use tonic::{
 };
 use tower::Service;
 
-use super::{metadata, tls};
+use super::{metadata, refusals::Refusals, tls};
 use crate::membership::roster::Roster;
 
 /// The node that a call comes from, verified. Absent only in `Join` calls of nodes that are not members yet.
@@ -32,6 +32,7 @@ pub(crate) struct Admission {
     pub(crate) cluster_id: String,
     pub(crate) node_id: u64,
     pub(crate) roster: Arc<Roster>,
+    pub(crate) refusals: Arc<Refusals>,
 }
 
 /// A service behind the check. `join` serves the one open method, with a small limit on its message.
@@ -79,7 +80,9 @@ where
             Err(status) => match &mut self.join {
                 Some(join) if request.uri().path() == JOIN => Box::pin(join.call(request)),
                 _ => {
-                    tracing::warn!(path = request.uri().path(), reason = status.message(), "peer refused");
+                    let connection = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
+                    let peer = connection.and_then(|connection| connection.get_ref().remote_addr());
+                    self.admission.refusals.log(peer, request.uri().path(), status.message());
                     Box::pin(std::future::ready(Ok(status.into_http())))
                 }
             },

@@ -1,8 +1,10 @@
 //! Nodes talk to each other over gRPC with mutual TLS on port 6035.
 
+mod accept;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod gate;
+pub(crate) mod refusals;
 pub(crate) mod request;
 pub(crate) mod server;
 pub(crate) mod tls;

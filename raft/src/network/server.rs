@@ -9,13 +9,10 @@ use quorumsql_proto::peer::{
     snapshot_chunk::Part,
 };
 use tokio::{net::TcpListener, task::JoinHandle};
-use tonic::{
-    Request, Response, Status, Streaming,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{Request, Response, Status, Streaming, transport::Server};
 
 use super::{
-    MAX_INTERNAL_BYTES, MAX_JOIN_BYTES, MAX_MESSAGE_BYTES, convert,
+    MAX_INTERNAL_BYTES, MAX_JOIN_BYTES, MAX_MESSAGE_BYTES, accept, convert,
     gate::{Admission, Gate, PeerId},
 };
 use crate::{
@@ -32,20 +29,18 @@ use crate::{
 /// Serves peers until the task is aborted; connections end with the runtime.
 pub(crate) fn serve(core: Arc<Core>, tls: &PeerTls, listener: TcpListener) -> Result<JoinHandle<()>, StartError> {
     let Identity { cluster_id, node_id, .. } = core.identity.clone();
-    let admission = Arc::new(Admission { cluster_id, node_id, roster: core.roster.clone() });
+    let admission = Arc::new(Admission { cluster_id, node_id, roster: core.roster.clone(), refusals: core.refusals.clone() });
+    let incoming = accept::incoming(listener, tls.server()?, core.refusals.clone());
     let service = Service { core };
     let transport =
         RaftTransportServer::new(service.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
     let internal = InternalServer::new(service).max_decoding_message_size(MAX_INTERNAL_BYTES).max_encoding_message_size(MAX_MESSAGE_BYTES);
     let join = internal.clone().max_decoding_message_size(MAX_JOIN_BYTES);
     let router = Server::builder()
-        .tls_config(tls.server())
-        .map_err(|e| StartError::Tls(e.to_string()))?
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(2)))
         .max_concurrent_streams(1024)
         .add_service(Gate::members_only(admission.clone(), transport))
         .add_service(Gate::with_join(admission, internal, join));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Ok(tokio::spawn(async move {
         if let Err(e) = router.serve_with_incoming(incoming).await {
             tracing::error!(error = %e, "peer port failed");
@@ -158,7 +153,14 @@ impl Internal for Service {
 
     async fn join(&self, request: Request<pb::JoinRequest>) -> Result<Response<pb::JoinResponse>, Status> {
         let forwarded = request.extensions().get::<PeerId>().is_some();
-        admit::admit(&self.core, request.into_inner(), forwarded).await.map(Response::new)
+        let peer = request.remote_addr();
+        let admitted = admit::admit(&self.core, request.into_inner(), forwarded).await;
+        if let Err(status) = &admitted
+            && !forwarded
+        {
+            self.core.refusals.log(peer, "join", status.message());
+        }
+        admitted.map(Response::new)
     }
 
     async fn forward_sql(&self, request: Request<pb::ForwardRequest>) -> Result<Response<pb::ForwardResponse>, Status> {

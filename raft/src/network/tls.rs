@@ -9,7 +9,6 @@ use std::{
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use rcgen::{
@@ -20,16 +19,13 @@ use rustls::{
     DigitallySignedStruct, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::WebPkiSupportedAlgorithms,
-    pki_types::{CertificateDer, ServerName, UnixTime},
-    server::ParsedCertificate,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::{ParsedCertificate, ServerConfig, WebPkiClientVerifier},
 };
 use sha2::{Digest, Sha256};
-use tonic::transport::{Certificate, ClientTlsConfig, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 use crate::{error::StartError, identity::Layout};
-
-/// A connection that does not finish its handshake in time is closed.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// SAN of the node `id`.
 pub(crate) fn peer_name(id: u64, cluster_id: &str) -> String {
@@ -128,7 +124,6 @@ fn is_host_name(name: &str) -> bool {
 
 /// SHA-256 of a certificate: what a join token pins.
 pub(crate) fn fingerprint(cert_pem: &str) -> Result<[u8; 32], StartError> {
-    use rustls::pki_types::pem::PemObject;
     let der = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|e| StartError::Tls(e.to_string()))?;
     Ok(Sha256::digest(&der).into())
 }
@@ -193,15 +188,20 @@ fn write_file(path: &Path, text: &str, mode: u32) -> io::Result<()> {
 pub(crate) struct PeerTls {
     cluster_id: Arc<str>,
     ca_pem: Arc<str>,
-    identity: Identity,
+    cert_pem: Arc<str>,
+    key_pem: Arc<str>,
 }
 
 impl PeerTls {
     pub(crate) fn load(layout: &Layout, cluster_id: &str) -> Result<Self, StartError> {
         let files = Files::new(layout);
-        let read = |path: &Path| fs::read_to_string(path).map_err(|e| StartError::Tls(format!("{}: {e}", path.display())));
-        let identity = Identity::from_pem(read(&files.peer_cert)?, read(&files.peer_key)?);
-        Ok(Self { cluster_id: cluster_id.into(), ca_pem: read(&files.ca)?.into(), identity })
+        let read = |path: &Path| fs::read_to_string(path).map(Arc::from).map_err(|e| StartError::Tls(format!("{}: {e}", path.display())));
+        Ok(Self {
+            cluster_id: cluster_id.into(),
+            ca_pem: read(&files.ca)?,
+            cert_pem: read(&files.peer_cert)?,
+            key_pem: read(&files.peer_key)?,
+        })
     }
 
     pub(crate) fn ca_pem(&self) -> &str {
@@ -212,17 +212,24 @@ impl PeerTls {
     pub(crate) fn client(&self, id: u64) -> ClientTlsConfig {
         ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.ca_pem.as_bytes()))
-            .identity(self.identity.clone())
+            .identity(Identity::from_pem(self.cert_pem.as_bytes(), self.key_pem.as_bytes()))
             .domain_name(peer_name(id, &self.cluster_id))
     }
 
     /// For the peer port: a client certificate is optional here, and demanded per method.
-    pub(crate) fn server(&self) -> ServerTlsConfig {
-        ServerTlsConfig::new()
-            .identity(self.identity.clone())
-            .client_ca_root(Certificate::from_pem(self.ca_pem.as_bytes()))
-            .client_auth_optional(true)
-            .timeout(HANDSHAKE_TIMEOUT)
+    pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, StartError> {
+        let failed = |e: &dyn std::fmt::Display| StartError::Tls(e.to_string());
+        let mut roots = RootCertStore::empty();
+        for authority in CertificateDer::pem_slice_iter(self.ca_pem.as_bytes()) {
+            roots.add(authority.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
+        }
+        let clients = WebPkiClientVerifier::builder(Arc::new(roots)).allow_unauthenticated().build().map_err(|e| failed(&e))?;
+        let chain = CertificateDer::pem_slice_iter(self.cert_pem.as_bytes()).collect::<Result<Vec<_>, _>>().map_err(|e| failed(&e))?;
+        let key = PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).map_err(|e| failed(&e))?;
+        let config = ServerConfig::builder().with_client_cert_verifier(clients).with_single_cert(chain, key);
+        let mut config = config.map_err(|e| failed(&e))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Arc::new(config))
     }
 }
 
@@ -292,8 +299,6 @@ impl ServerCertVerifier for PinnedAuthority {
 
 #[cfg(test)]
 mod tests {
-    use rustls::pki_types::pem::PemObject;
-
     use super::*;
 
     const CLUSTER: &str = "0b0e7a52-0000-4000-8000-000000000001";
