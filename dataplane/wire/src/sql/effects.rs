@@ -80,6 +80,9 @@ effects! {
     LOCAL_INFILE = 29;
     /// PostgreSQL: SET or RESET of something that outlives the transaction, also among several statements.
     SESSION_SETTING = 30;
+    /// PostgreSQL: calls a function that is none of the server's own, or runs a procedure or block: what it leaves in the session does not
+    /// show in the text.
+    CALLS_UNKNOWN = 31;
 }
 
 impl Effects {

@@ -73,6 +73,10 @@ struct Statement<'a> {
     previous: Option<Keyword>,
     /// The name before, if the token before was one: a function if `(` follows.
     name: Option<&'a [u8]>,
+    /// What stands before the dot of a qualified name: of `name`, or of the name that comes next.
+    qualifier: Option<&'a [u8]>,
+    /// The name is that of a table, of an alias or of a type: a list in parentheses behind it is no call.
+    is_relation: bool,
     depth: u32,
     /// Makes a temporary object that outlives the transaction.
     temporary: bool,
@@ -117,10 +121,12 @@ impl<'a> Statement<'a> {
             Token::Word(word, text) => {
                 keyword = word;
                 name = Some(text);
+                self.on_name();
                 self.on_word(word, text);
             }
             Token::Quoted(text) => {
                 name = Some(text);
+                self.on_name();
                 self.on_word(Keyword::Unknown, text);
             }
             Token::Symbol(b'(') => self.open(),
@@ -131,8 +137,34 @@ impl<'a> Statement<'a> {
         if self.lead == Lead::Start && !matches!(token, Token::Symbol(b'(')) {
             self.decide(Class::Other, Lead::Rest);
         }
+        match token {
+            Token::Symbol(b'.') => self.qualifier = self.name,
+            Token::Word(..) | Token::Quoted(_) => {}
+            _ => (self.qualifier, self.is_relation) = (None, false),
+        }
         self.previous = Some(keyword);
         self.name = name;
+    }
+
+    /// A name comes, which may be one that takes a list in parentheses without being called.
+    fn on_name(&mut self) {
+        let is_qualified = self.qualifier.is_some() && self.name.is_none();
+        if !is_qualified {
+            self.qualifier = None;
+            self.is_relation = matches!(self.previous, Some(Keyword::Into | Keyword::As | Keyword::With | Keyword::Prepare | Keyword::Execute))
+                || self.name.is_some_and(|name| name.eq_ignore_ascii_case(b"recursive"));
+        }
+    }
+
+    /// Parentheses open behind a name that is none of those whose effects are known.
+    fn on_unknown_call(&mut self, name: &[u8]) {
+        let is_call = !self.is_relation
+            && !matches!(self.lead, Lead::Create | Lead::CreateTemp | Lead::CreateRoutine | Lead::Body)
+            && (self.lead != Lead::Copy || self.depth > 1);
+        let is_own = self.qualifier.is_none_or(|schema| schema.eq_ignore_ascii_case(b"pg_catalog"));
+        if is_call && !(is_own && functions::is_harmless(name)) {
+            self.effects |= Effects::CALLS_UNKNOWN;
+        }
     }
 
     fn open(&mut self) {
@@ -141,13 +173,13 @@ impl<'a> Statement<'a> {
             self.effects |= Effects::AMBIGUOUS;
             self.depth = MAX_DEPTH;
         }
-        if let Some(call) = self.name.and_then(functions::lookup) {
-            self.effects |= call.effects;
-            if call.writes {
-                self.raise(Class::Write);
-                if self.lead == Lead::Copy {
-                    self.lead = Lead::Rest;
-                }
+        let Some(name) = self.name else { return };
+        let Some(call) = functions::lookup(name) else { return self.on_unknown_call(name) };
+        self.effects |= call.effects;
+        if call.writes {
+            self.raise(Class::Write);
+            if self.lead == Lead::Copy {
+                self.lead = Lead::Rest;
             }
         }
     }
@@ -263,8 +295,11 @@ impl<'a> Statement<'a> {
             Keyword::Discard => self.decide(Class::Neutral, Lead::Discard),
             Keyword::Listen => self.decide_with(Class::Ddl, Effects::LISTEN),
             Keyword::Unlisten => self.decide_with(Class::Neutral, Effects::UNLISTEN),
-            Keyword::Do => self.decide(Class::Other, Lead::Do),
-            Keyword::Call => self.decide(Class::Call, Lead::Rest),
+            Keyword::Do => {
+                self.decide_with(Class::Other, Effects::CALLS_UNKNOWN);
+                self.lead = Lead::Do;
+            }
+            Keyword::Call => self.decide_with(Class::Call, Effects::CALLS_UNKNOWN),
             Keyword::Load => self.decide_with(Class::Other, Effects::LOAD_LIBRARY),
             Keyword::Drop => self.decide_with(Class::Ddl, Effects::MAY_UNPIN),
             Keyword::Alter

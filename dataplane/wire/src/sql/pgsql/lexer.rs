@@ -19,6 +19,11 @@ impl<'a> Lexer<'a> {
         Self { text, at: 0, backslash }
     }
 
+    /// Where the token that came last ends.
+    pub(crate) fn position(&self) -> usize {
+        self.at
+    }
+
     /// Next token; [`Token::End`] for ever after the end.
     pub(crate) fn next(&mut self) -> Token<'a> {
         self.skip_blank();

@@ -5,8 +5,10 @@ mod digest;
 mod functions;
 mod lexer;
 mod literal;
+mod session;
 mod set;
 
+pub use session::{PgsqlSession, parse_pgsql_session};
 pub use set::{PgsqlSet, TransactionModes, parse_pgsql_set};
 
 use super::{Scan, ScanOptions, spooky_hash64};

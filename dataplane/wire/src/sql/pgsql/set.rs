@@ -1,6 +1,7 @@
 //! SET and RESET of PostgreSQL, read into their parts (pgsql-dataplane.md 3.8).
 
 use super::lexer::Lexer;
+use super::session::plain_string;
 use crate::sql::keyword::Keyword;
 use crate::sql::token::Token;
 
@@ -49,7 +50,7 @@ pub struct TransactionModes {
 /// Reads a SET or RESET; `None` if it is none, is followed by another statement, or was not understood.
 #[must_use]
 pub fn parse_pgsql_set(sql: &[u8], backslash_escapes: bool) -> Option<PgsqlSet> {
-    let mut parser = Parser { lexer: Lexer::new(sql, backslash_escapes), token: Token::End };
+    let mut parser = Parser { sql, lexer: Lexer::new(sql, backslash_escapes), token: Token::End };
     parser.advance();
     let set = if parser.keyword(Keyword::Reset) {
         parser.reset()?
@@ -63,6 +64,7 @@ pub fn parse_pgsql_set(sql: &[u8], backslash_escapes: bool) -> Option<PgsqlSet> 
 }
 
 struct Parser<'a> {
+    sql: &'a [u8],
     lexer: Lexer<'a>,
     token: Token<'a>,
 }
@@ -129,7 +131,7 @@ impl Parser<'_> {
             local = self.keyword(Keyword::Local);
             if local && self.keyword(Keyword::Session) {
                 self.keyword(Keyword::Authorization).then_some(())?;
-                return self.authorization();
+                return Some(PgsqlSet::Parameter { local, name: "session_authorization".into(), values: self.values()? });
             }
         }
         match self.token {
@@ -179,9 +181,10 @@ impl Parser<'_> {
             self.symbol(b'=');
         }
         let values = self.values()?;
-        let none = values.as_ref().is_none_or(|values| values.len() == 1 && values[0].eq_ignore_ascii_case("none"));
-        // For the transaction only, a reset role returns by itself, and so may another.
-        Some(PgsqlSet::Role(none && !local))
+        if local {
+            return Some(PgsqlSet::Parameter { local, name: "role".into(), values });
+        }
+        Some(PgsqlSet::Role(values.is_none_or(|values| values.len() == 1 && values[0].eq_ignore_ascii_case("none"))))
     }
 
     fn authorization(&mut self) -> Option<PgsqlSet> {
@@ -240,8 +243,7 @@ impl Parser<'_> {
         let value = match self.token {
             Token::Number(number) => format!("{sign}{}", std::str::from_utf8(number).ok()?),
             _ if !sign.is_empty() => return None,
-            // An escape string keeps its escapes here: the session compares, it does not evaluate.
-            Token::String(inner) => std::str::from_utf8(inner).ok()?.replace("''", "'"),
+            Token::String(inner) => plain_string(self.sql, inner)?,
             Token::Word(..) | Token::Quoted(_) => return self.identifier(),
             _ => return None,
         };
@@ -317,6 +319,8 @@ mod tests {
             ("RESET ROLE", PgsqlSet::Role(true)),
             ("SET ROLE NONE", PgsqlSet::Role(true)),
             ("SET ROLE admin", PgsqlSet::Role(false)),
+            ("SET LOCAL ROLE admin", parameter(true, "role", Some(&["admin"]))),
+            ("SET LOCAL SESSION AUTHORIZATION bob", parameter(true, "session_authorization", Some(&["bob"]))),
             ("SET SESSION AUTHORIZATION DEFAULT", PgsqlSet::SessionAuthorization(true)),
             ("SET SESSION AUTHORIZATION 'bob'", PgsqlSet::SessionAuthorization(false)),
             ("SET SEED TO 0.5", PgsqlSet::Seed),
@@ -336,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_not_read() {
-        for sql in ["SET", "SET a", "SET a =", "SET a = (1)", "SET a = 1; SELECT 1", "SELECT 1", "RESET", "SET a = 1,", "SET TRANSACTION"] {
+        for sql in ["SET a = E'x\\n'", "SET", "SET a", "SET a =", "SET a = (1)", "SET a = 1; SELECT 1", "SELECT 1", "RESET", "SET a = 1,", "SET TRANSACTION"] {
             assert_eq!(parse_pgsql_set(sql.as_bytes(), false), None, "{sql}");
         }
     }
