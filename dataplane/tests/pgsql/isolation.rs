@@ -2,43 +2,7 @@
 
 use quorumsql_chaos::servers::Postgres;
 
-use crate::support::{Setup, one, told, until};
-
-#[tokio::test]
-async fn state_stays_with_its_client_and_is_gone_when_it_leaves() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
-    let second = plane.client().await;
-    for (make, look, own, other) in [
-        ("RESET geqo; SET search_path = mine", "SHOW search_path", "mine", "\"$user\", public"),
-        ("SET TIME ZONE -7", "SELECT (current_setting('TimeZone') = '<-07>+07')::text", "true", "false"),
-        ("SELECT 1; SET work_mem = '8MB'", "SHOW work_mem", "8MB", "4MB"),
-        ("CREATE TEMP TABLE hidden (i int)", "SELECT coalesce(to_regclass('hidden')::text, '-')", "hidden", "-"),
-        ("SELECT pg_advisory_lock(1)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", "1", "0"),
-        ("LISTEN news", "SELECT count(*) FROM pg_listening_channels()", "1", "0"),
-        ("PREPARE p AS SELECT 1", "SELECT count(*) FROM pg_prepared_statements WHERE from_sql", "1", "0"),
-        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE is_holdable", "1", "0"),
-        ("SELECT set_config('app.tenant', 'x', false)", "SELECT coalesce(current_setting('app.tenant', true), '')", "x", ""),
-    ] {
-        let first = plane.client().await;
-        first.simple_query(make).await.unwrap();
-        for _ in 0..3 {
-            assert_eq!(one(&first, look).await, own, "{make}: its own client");
-            assert_eq!(one(&second, look).await, other, "{make}: another client");
-        }
-        let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
-        assert_eq!(used(), 1, "{make}: the connection is pinned");
-        drop(first);
-        until("the connection is given back", || used() == 0).await;
-        // Both connections are looked at: the statement below needs the first of them, the transaction holds the second.
-        let third = plane.client().await;
-        third.simple_query("BEGIN").await.unwrap();
-        assert_eq!(one(&third, look).await, other, "{make}: after its client has left");
-        assert_eq!(one(&second, look).await, other, "{make}: after its client has left");
-        third.simple_query("ROLLBACK").await.unwrap();
-        assert!(plane.opened() <= 2, "{make}: connections are cleaned, not replaced");
-    }
-}
+use crate::support::{Setup, one, told};
 
 #[tokio::test]
 async fn a_plain_set_follows_its_client_without_a_pin() {

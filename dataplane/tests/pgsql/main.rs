@@ -8,4 +8,5 @@ mod loss;
 mod raw;
 mod routing;
 mod simple;
+mod state;
 mod support;

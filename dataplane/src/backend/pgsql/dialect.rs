@@ -35,8 +35,10 @@ pub(crate) struct Parcel {
 struct PgParts {
     scanner: Scanner,
     prepared: crate::session::pgsql::prepared::Prepared,
-    have: crate::session::pgsql::settings::Settings,
+    have: Arc<crate::session::pgsql::settings::Settings>,
+    defaults: super::Report,
     report: super::Report,
+    owners: (u32, u32),
     key: Option<super::CancelKey>,
 }
 
@@ -69,18 +71,19 @@ impl Dialect for Pgsql {
     }
 
     fn pack(backend: Self::Backend) -> io::Result<Parcel> {
-        let PgBackend { link, scanner, rest, prepared, have, report, key, .. } = *backend;
+        let PgBackend { link, scanner, rest, prepared, have, defaults, report, unsure, writer, key, .. } = *backend;
+        let owners = (unsure, writer);
         if rest.is_some() {
             return Err(io::Error::other("half a message has arrived"));
         }
-        Ok(Parcel { link: link.into_parcel()?, backend: Box::new(PgParts { scanner, prepared, have, report, key }) })
+        Ok(Parcel { link: link.into_parcel()?, backend: Box::new(PgParts { scanner, prepared, have, defaults, report, owners, key }) })
     }
 
     fn unpack(parcel: Parcel, ctx: &WorkerContext) -> io::Result<Self::Backend> {
-        let PgParts { scanner, prepared, have, report, key } = *parcel.backend;
+        let PgParts { scanner, prepared, have, defaults, report, owners: (unsure, writer), key } = *parcel.backend;
         let link = Link::from_parcel(parcel.link, ctx.chunks().clone())?;
         let status = quorumsql_wire::pgsql::backend::TransactionStatus::Idle;
-        Ok(Box::new(PgBackend { link, scanner, rest: None, status, prepared, have, report, key, tainted: false }))
+        Ok(Box::new(PgBackend { link, scanner, rest: None, status, prepared, have, defaults, unsure, writer, report, key, tainted: false }))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Logging in to a server.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
@@ -12,7 +13,6 @@ use quorumsql_wire::pgsql::{frame, startup};
 use super::{BackendError, CancelKey, PgBackend};
 use crate::config::{Server, TlsMode};
 use crate::session::pgsql::prepared::Prepared;
-use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
 use crate::worker::link::{Endpoint, Link};
 
@@ -89,12 +89,16 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
         rest: None,
         status: TransactionStatus::Idle,
         prepared: Prepared::default(),
-        have: Settings::default(),
+        have: Arc::default(),
+        defaults: Vec::new(),
+        unsure: 0,
+        writer: 0,
         report: Vec::with_capacity(16),
         key: welcome.key,
         tainted: false,
     };
     welcome.parameters.iter().for_each(|body| connection.note_parameter(body));
+    connection.defaults.clone_from(&connection.report);
     Ok(connection)
 }
 

@@ -6,6 +6,7 @@ mod login;
 mod round_trip;
 
 use std::fmt;
+use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
@@ -36,7 +37,13 @@ pub(crate) struct PgBackend {
     pub(crate) status: TransactionStatus,
     pub(crate) prepared: Prepared,
     /// Settings that we have set on it.
-    pub(crate) have: Settings,
+    pub(crate) have: Arc<Settings>,
+    /// Its ParameterStatus values when it was new.
+    pub(crate) defaults: Report,
+    /// The session that has called what may have left state behind that nobody saw; 0 = none.
+    pub(crate) unsure: u32,
+    /// The session that was the last to write, and so to use sequences; 0 = none.
+    pub(crate) writer: u32,
     /// Its latest ParameterStatus values, in the order in which they first came.
     pub(crate) report: Report,
     /// To cancel what it runs; `None` for servers that tell no key.
@@ -93,7 +100,13 @@ impl PgBackend {
     /// DISCARD ALL has been done on it.
     pub(crate) fn forget_state(&mut self) {
         self.prepared.clear();
-        self.have = Settings::default();
+        self.have = Arc::default();
+        (self.unsure, self.writer) = (0, 0);
+    }
+
+    /// Its value of `name` when it was new.
+    pub(crate) fn default_of(&self, name: &[u8]) -> Option<&[u8]> {
+        self.defaults.iter().find(|(known, _)| **known == *name).map(|(_, value)| &**value)
     }
 
     /// The ParameterStatus messages of a welcome.

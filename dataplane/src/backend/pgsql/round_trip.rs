@@ -1,5 +1,7 @@
 //! Statements of our own on a connection that nobody else uses at the moment: aligning settings, resetting.
 
+use std::sync::Arc;
+
 use quorumsql_wire::pgsql::backend::{TransactionStatus, tag};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend;
@@ -10,14 +12,30 @@ use crate::session::pgsql::responses::ends_connection;
 use crate::session::pgsql::settings::Settings;
 
 impl PgBackend {
-    /// Gives the connection the settings that a client wants. ParameterStatus messages that this causes are appended to `told`.
+    /// Whether `session`, which wants these settings, can use the connection as it is. Somebody else's sequences are in its way only if it
+    /// `reads_sequences`.
+    pub(crate) fn suits(&self, session: u32, want: &Arc<Settings>, reads_sequences: bool) -> bool {
+        let is_foreign = |owner| owner != 0 && owner != session;
+        let has_settings = Arc::ptr_eq(&self.have, want) || self.have == *want;
+        has_settings && !is_foreign(self.unsure) && !(reads_sequences && is_foreign(self.writer))
+    }
+
+    /// Makes the connection suit `session`.
     ///
     /// # Errors
     /// A value that the server refuses ([`BackendError::Server`]), or a lost connection; close it in both cases.
-    pub(crate) async fn align(&mut self, want: &Settings, told: &mut Vec<u8>) -> Result<(), BackendError> {
-        let Some(sql) = want.align(&self.have) else { return Ok(()) };
-        self.run(&sql, told).await?;
-        self.have = want.clone();
+    pub(crate) async fn adapt(&mut self, session: u32, want: &Arc<Settings>, reads_sequences: bool) -> Result<(), BackendError> {
+        if self.unsure != 0 && self.unsure != session {
+            self.reset().await?;
+        }
+        if reads_sequences && self.writer != session && self.writer != 0 {
+            self.run("DISCARD SEQUENCES").await?;
+            self.writer = 0;
+        }
+        if let Some(sql) = want.align(&self.have) {
+            self.run(&sql).await?;
+        }
+        self.have = Arc::clone(want);
         Ok(())
     }
 
@@ -26,11 +44,10 @@ impl PgBackend {
     /// # Errors
     /// The connection must be closed.
     pub(crate) async fn reset(&mut self) -> Result<(), BackendError> {
-        let mut told = Vec::new();
         if self.status != TransactionStatus::Idle {
-            self.run("ROLLBACK", &mut told).await?;
+            self.run("ROLLBACK").await?;
         }
-        self.run("DISCARD ALL", &mut told).await?;
+        self.run("DISCARD ALL").await?;
         self.forget_state();
         Ok(())
     }
@@ -40,11 +57,11 @@ impl PgBackend {
     /// # Errors
     /// The connection must be closed.
     pub(crate) async fn ping(&mut self) -> Result<(), BackendError> {
-        self.run("", &mut Vec::new()).await
+        self.run("").await
     }
 
     /// Runs `sql` by the simple protocol and throws its rows away. A Query destroys the unnamed statement.
-    async fn run(&mut self, sql: &str, told: &mut Vec<u8>) -> Result<(), BackendError> {
+    async fn run(&mut self, sql: &str) -> Result<(), BackendError> {
         let mut request = Vec::with_capacity(sql.len() + 6);
         frontend::query(&mut request, sql.as_bytes());
         self.link.send_bytes(&request).await?;
@@ -68,7 +85,6 @@ impl PgBackend {
                     Step::Need => break,
                     Step::Rest { size } | Step::Start { size, .. } => size,
                     Step::Whole { tag: tag::PARAMETER_STATUS, body, size } => {
-                        told.extend_from_slice(&chunk[..size]);
                         let body = body.to_vec();
                         self.note_parameter(&body);
                         size

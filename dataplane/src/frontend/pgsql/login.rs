@@ -90,7 +90,7 @@ impl Entrant {
     fn into_client(self, link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) -> Box<Client> {
         let (client_addr, proxy_addr) = (link.peer_addr().host(), link.local_addr().host());
         let proxy_port = link.local_addr().port().unwrap_or(0);
-        let settings = Rc::new(self.settings);
+        let settings = Arc::new(self.settings);
         Box::new(Client {
             link,
             session,
@@ -101,7 +101,7 @@ impl Entrant {
             login: self.login,
             user: self.user,
             database: self.database,
-            start: Rc::clone(&settings),
+            start: Arc::clone(&settings),
             settings,
             client_addr,
             proxy_addr,
@@ -269,7 +269,7 @@ async fn welcome(
     let probe = async {
         let request = Request { session, client: link, key: &entrant.key, login: &entrant.login, hostgroup: user.default_hostgroup };
         let mut server = entrant.pool.acquire(&config, request).await?;
-        let aligned = server.align(&entrant.settings, &mut Vec::new()).await;
+        let aligned = server.adapt(session.id(), &Arc::new(entrant.settings.clone()), false).await;
         Ok::<_, AcquireError>((server, aligned))
     };
     match ctx.ticker().guard(PROBE_LIMIT, Box::pin(probe)).await {

@@ -12,6 +12,7 @@ mod worker;
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::sqlstate;
@@ -51,9 +52,9 @@ struct Client {
     user: String,
     database: String,
     /// What it asked for at start-up.
-    start: Rc<Settings>,
+    start: Arc<Settings>,
     /// The same with what it has set since.
-    settings: Rc<Settings>,
+    settings: Arc<Settings>,
     client_addr: String,
     proxy_addr: String,
     proxy_port: u16,

@@ -2,75 +2,144 @@
 
 use quorumsql_wire::sql::Effects;
 
-/// Reasons for which a client keeps its connection until it disconnects or discards all.
+/// Reasons for which a client keeps its connection until what made them is over, it disconnects or discards all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Pins(u16);
+pub(crate) struct Pins {
+    held: u16,
+    /// Those that are over once the transaction is committed.
+    over: u16,
+}
+
+/// One reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pin {
+    /// A setting that is not followed.
+    Set,
+    /// Temporary objects.
+    Temporary,
+    /// Advisory locks.
+    Lock,
+    /// LISTEN.
+    Listen,
+    /// Statements that were prepared as text.
+    Prepare,
+    /// Cursors WITH HOLD.
+    Cursor,
+    /// SET ROLE.
+    Role,
+    /// SET SESSION AUTHORIZATION.
+    Authorization,
+    /// setseed().
+    Seed,
+    /// LOAD.
+    Library,
+    /// A body that may do any of this.
+    Hidden,
+    /// Sequence state (`currval`), for some statements.
+    Sequence,
+    /// A rule says `multiplex=0`.
+    Rule,
+}
+
+impl Pin {
+    const ALL: [(Self, &'static str); 13] = [
+        (Self::Set, "SET"),
+        (Self::Temporary, "temporary table"),
+        (Self::Lock, "advisory lock"),
+        (Self::Listen, "LISTEN"),
+        (Self::Prepare, "PREPARE"),
+        (Self::Cursor, "WITH HOLD cursor"),
+        (Self::Role, "role"),
+        (Self::Authorization, "session authorization"),
+        (Self::Seed, "random seed"),
+        (Self::Library, "LOAD"),
+        (Self::Hidden, "statement body that may change the session"),
+        (Self::Sequence, "sequence state"),
+        (Self::Rule, "rule"),
+    ];
+    /// Pins that a statement makes by being sent. Settings, roles and sequences are judged by how it ends.
+    const BY_EFFECT: [(Effects, Self); 8] = [
+        (Effects::TEMP_TABLE, Self::Temporary),
+        (Effects::LOCK, Self::Lock),
+        (Effects::LISTEN, Self::Listen),
+        (Effects::PREPARE_TEXT, Self::Prepare),
+        (Effects::HOLD_CURSOR, Self::Cursor),
+        (Effects::SEED, Self::Seed),
+        (Effects::LOAD_LIBRARY, Self::Library),
+        (Effects::HIDDEN, Self::Hidden),
+    ];
+
+    const fn bit(self) -> u16 {
+        1 << self as u16
+    }
+}
 
 impl Pins {
-    const SET: u16 = 1;
-    const PREPARE: u16 = 16;
-    const ALL: [(u16, Effects, &'static str); 10] = [
-        (Self::SET, Effects::SESSION_SETTING, "SET"),
-        (2, Effects::TEMP_TABLE, "temporary table"),
-        (4, Effects::LOCK, "advisory lock"),
-        (8, Effects::LISTEN, "LISTEN"),
-        (Self::PREPARE, Effects::PREPARE_TEXT, "PREPARE"),
-        (32, Effects::HOLD_CURSOR, "WITH HOLD cursor"),
-        (64, Effects::ROLE, "role"),
-        (128, Effects::SEED, "random seed"),
-        (256, Effects::LOAD_LIBRARY, "LOAD"),
-        (512, Effects::HIDDEN, "statement body that may change the session"),
-    ];
-    /// Sequence state (currval) is a pin, too; it ends as the others do.
-    const SEQUENCE: u16 = 1024;
-    /// A rule says `multiplex=0`.
-    const RULE: u16 = 2048;
-
     /// Whether nothing ties the session.
     pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
+        self.held == 0
     }
 
-    /// Adds the pins of a statement. Where in doubt there is a pin: a needless one costs a connection, a missing one a wrong answer.
-    pub(crate) fn add(&mut self, effects: Effects) {
-        for (bit, effect, _) in Self::ALL {
+    /// Whether this ties it.
+    pub(crate) fn has(self, pin: Pin) -> bool {
+        self.held & pin.bit() != 0
+    }
+
+    /// Whether this is all that ties it.
+    pub(crate) fn is_only(self, pin: Pin) -> bool {
+        self.held == pin.bit()
+    }
+
+    /// Whether something is pinned that even DISCARD ALL leaves behind.
+    pub(crate) fn outlives_discard(self) -> bool {
+        self.has(Pin::Seed) || self.has(Pin::Library)
+    }
+
+    /// Adds the pins of a statement that is sent. Where in doubt there is a pin: a needless one costs a connection, a missing one a wrong answer.
+    pub(crate) fn add_effects(&mut self, effects: Effects) {
+        for (effect, pin) in Pin::BY_EFFECT {
             if effects.intersects(effect) {
-                self.0 |= bit;
+                self.add(pin);
             }
         }
-        if effects.intersects(Effects::NEXTVAL) {
-            self.0 |= Self::SEQUENCE;
-        }
-        if effects.intersects(Effects::SET_CONFIG) {
-            self.0 |= Self::SET;
-        }
     }
 
-    /// Whether the server may know statements that were prepared as text.
-    pub(crate) fn has_text_statements(self) -> bool {
-        self.0 & Self::PREPARE != 0
+    /// Adds a pin.
+    pub(crate) fn add(&mut self, pin: Pin) {
+        self.held |= pin.bit();
+        self.over &= !pin.bit();
     }
 
-    /// A rule keeps the connection.
-    pub(crate) fn add_rule(&mut self) {
-        self.0 |= Self::RULE;
+    /// Takes a pin away at once.
+    pub(crate) fn remove(&mut self, pin: Pin) {
+        self.held &= !pin.bit();
     }
 
-    /// A rule lets the connection go (as far as it is concerned).
-    pub(crate) fn remove_rule(&mut self) {
-        self.0 &= !Self::RULE;
+    /// A statement has ended what `pin` stands for; for good only with its transaction.
+    pub(crate) fn end(&mut self, pin: Pin) {
+        self.over |= pin.bit();
+    }
+
+    /// No transaction is open any more, and the last one was committed.
+    pub(crate) fn on_commit(&mut self) {
+        self.held &= !self.over;
+        self.over = 0;
+    }
+
+    /// The transaction, or a part of it, was rolled back: what it ended may live on.
+    pub(crate) fn on_rollback(&mut self) {
+        self.over = 0;
     }
 
     /// DISCARD ALL ended what lives on the server; a rule's pin stays.
     pub(crate) fn clear(&mut self) {
-        self.0 &= Self::RULE;
+        self.held &= Pin::Rule.bit();
+        self.over = 0;
     }
 
     /// The reasons, for messages.
     pub(crate) fn reasons(self) -> String {
-        let named = Self::ALL.iter().filter(|(bit, ..)| self.0 & bit != 0).map(|(_, _, name)| *name);
-        let more = [(Self::SEQUENCE, "sequence state"), (Self::RULE, "rule")];
-        named.chain(more.iter().filter(|(bit, _)| self.0 & bit != 0).map(|(_, name)| *name)).collect::<Vec<_>>().join(", ")
+        Pin::ALL.iter().filter(|(pin, _)| self.has(*pin)).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -81,13 +150,36 @@ mod tests {
     #[test]
     fn pins_are_added_named_and_cleared() {
         let mut pins = Pins::default();
-        pins.add(Effects::TRANSACTION_SETTING | Effects::MULTI | Effects::MAY_UNPIN);
+        pins.add_effects(Effects::TRANSACTION_SETTING | Effects::MULTI | Effects::MAY_UNPIN | Effects::SESSION_SETTING | Effects::ROLE);
         assert!(pins.is_empty());
-        pins.add(Effects::LISTEN);
-        pins.add(Effects::TEMP_TABLE | Effects::SESSION_SETTING);
-        pins.add_rule();
+        pins.add_effects(Effects::LISTEN);
+        pins.add_effects(Effects::TEMP_TABLE);
+        pins.add(Pin::Set);
+        pins.add(Pin::Rule);
         assert_eq!(pins.reasons(), "SET, temporary table, LISTEN, rule");
         pins.clear();
         assert_eq!(pins.reasons(), "rule");
+        for (pin, _) in Pin::ALL {
+            pins.add(pin);
+        }
+        assert_eq!(pins.reasons().split(", ").count(), Pin::ALL.len());
+    }
+
+    #[test]
+    fn what_a_transaction_ends_is_over_when_it_commits() {
+        let mut pins = Pins::default();
+        pins.add(Pin::Role);
+        pins.end(Pin::Role);
+        assert!(pins.has(Pin::Role));
+        pins.on_rollback();
+        pins.on_commit();
+        assert!(pins.has(Pin::Role), "RESET ROLE was rolled back");
+        pins.end(Pin::Role);
+        pins.add(Pin::Role);
+        pins.on_commit();
+        assert!(pins.has(Pin::Role), "it was set again behind the RESET");
+        pins.end(Pin::Role);
+        pins.on_commit();
+        assert!(pins.is_empty());
     }
 }

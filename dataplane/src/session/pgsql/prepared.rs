@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quorumsql_wire::sql::{Class, Effects};
 use xxhash_rust::xxh3::Xxh3;
 
+use super::changes::Change;
+
 /// Statements that a worker keeps though no client refers to them.
 const REGISTRY_LIMIT: usize = 10_000;
 /// Statements that we keep prepared on one server connection; more close the longest unused.
@@ -34,6 +36,8 @@ pub(crate) struct Statement {
     pub(crate) digest_text: Box<[u8]>,
     pub(crate) class: Class,
     pub(crate) effects: Effects,
+    /// What it does to parameters.
+    pub(crate) change: Option<Change>,
     /// A server has parsed it once.
     pub(crate) is_proven: Cell<bool>,
     /// Counts how often its plans turned out to be out of date.

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use quorumsql_wire::pgsql::backend::tag;
 use quorumsql_wire::pgsql::{backend, error_fields::Severity};
 
+use super::changes::Change;
 use super::prepared::Statement;
 
 /// Whether the client sees the answer.
@@ -39,8 +40,10 @@ pub(crate) struct Named {
 /// One response, or group of responses, that is due.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
-    /// Everything up to one ReadyForQuery.
-    Query,
+    /// Everything up to one ReadyForQuery; what its statements do to parameters, in order, if any does.
+    Query(Option<VecDeque<Change>>),
+    /// The same for a query of our own: the client sees nothing of it but parameters.
+    OwnQuery,
     /// FunctionCallResponse and ReadyForQuery.
     FunctionCall,
     /// ParseComplete.
@@ -51,8 +54,8 @@ pub(crate) enum Expected {
     DescribeStatement(Option<Rc<Statement>>),
     /// RowDescription or NoData.
     DescribePortal,
-    /// Rows and an end, or COPY.
-    Execute,
+    /// Rows and an end, or COPY; the portal's statement, if that does anything to parameters.
+    Execute(Option<Rc<Statement>>),
     /// CloseComplete.
     Close(Audience),
     /// ReadyForQuery.
@@ -69,7 +72,7 @@ pub(crate) enum Expected {
 
 impl Expected {
     fn ends_with_ready(&self) -> bool {
-        matches!(self, Self::Query | Self::FunctionCall | Self::Sync)
+        matches!(self, Self::Query(_) | Self::OwnQuery | Self::FunctionCall | Self::Sync)
     }
 }
 
@@ -159,10 +162,10 @@ impl Responses {
     pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
         let mut units = Vec::new();
         let mut open = false;
-        for due in &self.due {
+        for due in self.due.iter().filter(|due| !matches!(due, Expected::OwnQuery)) {
             open = true;
             if due.ends_with_ready() {
-                units.push(if matches!(due, Expected::Query) { Unfinished::Query } else { Unfinished::Batch });
+                units.push(if matches!(due, Expected::Query(_)) { Unfinished::Query } else { Unfinished::Batch });
                 open = false;
             }
         }
@@ -180,11 +183,25 @@ impl Responses {
         }
     }
 
+    /// Whether the response at the head is that to a query of our own.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.due.front(), Some(Expected::OwnQuery))
+    }
+
+    /// The statement at the head has been completed: what it does to parameters.
+    pub(crate) fn complete(&mut self) -> Option<Change> {
+        match self.due.front_mut()? {
+            Expected::Query(changes) => changes.as_mut()?.pop_front(),
+            Expected::Execute(statement) => statement.as_ref()?.change.clone(),
+            _ => None,
+        }
+    }
+
     /// The client sent CopyDone or CopyFail.
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {
             self.copy_in = CopyIn::No;
-        } else if self.due.iter().any(|due| matches!(due, Expected::Execute)) {
+        } else if self.due.iter().any(|due| matches!(due, Expected::Execute(_))) {
             self.due.push_back(Expected::CopyEnd);
         }
     }
@@ -219,19 +236,24 @@ impl Responses {
         let Some(head) = self.due.front_mut() else { return Err(Unexpected(message)) };
         match (message, head) {
             (tag::ERROR, _) => return Ok(self.on_error(note)),
-            (tag::READY, Expected::Query | Expected::FunctionCall | Expected::Sync) => {
+            (tag::READY, Expected::OwnQuery) => {
+                self.due.pop_front();
+                return Ok(Reply::Swallow);
+            }
+            (_, Expected::OwnQuery) if is_of_query(message) => return Ok(Reply::Swallow),
+            (tag::READY, Expected::Query(_) | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
-            (tag::COPY_IN, Expected::Query | Expected::Execute) => self.on_copy_in(),
-            (_, Expected::Query) if is_of_query(message) => {
+            (tag::COPY_IN, Expected::Query(_) | Expected::Execute(_)) => self.on_copy_in(),
+            (_, Expected::Query(_)) if is_of_query(message) => {
                 if message == tag::COMMAND_COMPLETE {
                     self.copy_in = CopyIn::No;
                 }
             }
             (tag::FUNCTION_CALL, Expected::FunctionCall)
             | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement(_))
-            | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute) => {}
+            | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute(_)) => {}
             (tag::PARSE_COMPLETE, Expected::Parse { .. }) => {
                 if let Some(Expected::Parse { audience, named, .. }) = self.due.pop_front() {
                     named.iter().for_each(|named| named.statement.is_proven.set(true));
@@ -247,7 +269,7 @@ impl Responses {
             | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement(_) | Expected::DescribePortal) => {
                 self.due.pop_front();
             }
-            (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute) => {
+            (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute(_)) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
@@ -259,7 +281,7 @@ impl Responses {
     /// A Sync that was sent ahead of the COPY data is ignored by the server and yields nothing; the first one behind the data counts.
     fn on_copy_in(&mut self) {
         self.copy_in = CopyIn::Active;
-        if !matches!(self.due.front(), Some(Expected::Execute)) {
+        if !matches!(self.due.front(), Some(Expected::Execute(_))) {
             return;
         }
         let mut index = 1;
@@ -281,7 +303,8 @@ impl Responses {
     fn on_error(&mut self, note: &mut Vec<Outcome>) -> Reply {
         self.copy_in = CopyIn::No;
         let reply = match self.due.front_mut() {
-            Some(Expected::Query | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::Query(_) | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::OwnQuery) => return Reply::Swallow,
             Some(Expected::Poison(text)) => Reply::Replace(std::mem::take(text)),
             _ => Reply::Forward,
         };
@@ -331,10 +354,14 @@ pub(crate) fn ends_connection(severity: Severity) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Expected::{CopyEnd, Execute, FunctionCall, OwnClose, Query, Sync};
+    use Expected::{CopyEnd, FunctionCall, OwnClose, OwnQuery, Sync};
 
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
     const Bind: Expected = Expected::Bind(None);
+    #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
+    const Execute: Expected = Expected::Execute(None);
+    #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
+    const Query: Expected = Expected::Query(None);
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
     const DescribeStatement: Expected = Expected::DescribeStatement(None);
 
@@ -373,6 +400,7 @@ mod tests {
             (vec![Query], b"TDDCZ", "....."),
             (vec![Query], b"TDCTDCINSAZ", "..........."),
             (vec![Query, Query], b"EZCZ", "...."),
+            (vec![OwnQuery, Query], b"CTDCSZCZ", "----.-.."),
             (vec![FunctionCall], b"VZ", ".."),
             (vec![parse(Audience::Client), Bind, DescribeStatement, Execute, Sync], b"12tTDCZ", "......."),
             (vec![parse(Audience::Proxy), Bind, Execute, Sync], b"12sZ", "-..."),
@@ -420,6 +448,20 @@ mod tests {
     }
 
     #[test]
+    fn each_statement_of_a_query_is_completed_on_its_own() {
+        let mut responses = Responses::default();
+        responses.push(Expected::Query(Some(VecDeque::from([Change::Nothing, Change::ResetAll]))));
+        let statement = Rc::new(Statement { change: Some(Change::UnlistenAll), ..Statement::default() });
+        responses.push(Expected::Execute(Some(statement)));
+        assert_eq!(
+            (responses.complete(), responses.complete(), responses.complete()),
+            (Some(Change::Nothing), Some(Change::ResetAll), None)
+        );
+        responses.on_message(tag::READY, &mut Vec::new(), &mut Vec::new()).unwrap();
+        assert_eq!(responses.complete(), Some(Change::UnlistenAll));
+    }
+
+    #[test]
     fn a_sync_ahead_of_copy_data_is_not_answered() {
         let (_, mut responses) = run(vec![Bind, Execute, Sync], b"2G");
         assert!(responses.is_copy_in());
@@ -457,11 +499,12 @@ mod properties {
             for (is_push, number) in steps {
                 if *is_push {
                     responses.push(match number % 10 {
-                        0 => Expected::Query,
+                        0 if *number > 100 => Expected::OwnQuery,
+                        0 => Expected::Query(None),
                         1 => Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None },
                         2 => Expected::Bind(None),
                         3 => Expected::DescribeStatement(None),
-                        4 => Expected::Execute,
+                        4 => Expected::Execute(None),
                         5 => Expected::Close(Audience::Client),
                         6 => Expected::OwnClose,
                         7 => Expected::Poison(Vec::new()),
@@ -477,7 +520,7 @@ mod properties {
                     let reply = responses.on_message(message, &mut own, &mut note);
                     assert!(!was_empty || reply.is_err() || matches!(message, b'N' | b'S' | b'A'), "{} was not due", message as char);
                 }
-                assert_eq!(responses.unfinished().is_empty(), responses.is_empty() && !responses.is_skipping());
+                assert!(!responses.unfinished().is_empty() || responses.is_own() || (responses.is_empty() && !responses.is_skipping()));
             }
         });
     }

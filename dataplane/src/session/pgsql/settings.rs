@@ -1,11 +1,9 @@
-//! Parameters that a client asked for at start-up (pgsql-dataplane.md 2.4, 3.2, 3.7).
+//! Parameters by name and value (pgsql-dataplane.md 2.4, 3.2, 3.7).
 //!
 //! Those that PostgreSQL accepts only at start-up are part of the pool key. All others are aligned: before a client uses a connection, the
 //! difference between what it wants and what the connection has is set in one round trip.
 
 use std::fmt::Write as _;
-
-use quorumsql_wire::sql::{PgsqlSet, parse_pgsql_set};
 
 /// Accepted at start-up only, or without effect later.
 const START_ONLY: [&str; 8] = [
@@ -18,10 +16,6 @@ const START_ONLY: [&str; 8] = [
     "post_auth_delay",
     "session_preload_libraries",
 ];
-/// Parameters that are more than a value, or whose value the lexer here depends on.
-const UNFOLLOWED: [&str; 5] = ["backslash_quote", "role", "seed", "session_authorization", "standard_conforming_strings"];
-/// Longest value that is followed.
-const VALUE_LIMIT: usize = 1024;
 /// Settings that one client may send; PostgreSQL's packet limit allows more only with absurd names.
 const LIMIT: usize = 256;
 
@@ -44,16 +38,26 @@ impl Settings {
     }
 
     /// Notes a value.
-    pub(crate) fn set(&mut self, setting: &Setting) {
-        match self.0.binary_search_by(|(name, _)| name.as_str().cmp(&setting.name)) {
-            Ok(index) => self.0[index].1.clone_from(&setting.value),
-            Err(index) => self.0.insert(index, (setting.name.clone(), setting.value.clone())),
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(index) => value.clone_into(&mut self.0[index].1),
+            Err(index) => self.0.insert(index, (name.to_owned(), value.to_owned())),
         }
     }
 
-    /// Whether there is room for more.
-    pub(crate) fn is_full(&self) -> bool {
-        self.0.len() >= LIMIT
+    /// Forgets a value.
+    pub(crate) fn remove(&mut self, name: &str) {
+        self.0.retain(|(known, _)| known != name);
+    }
+
+    /// The value of `name`.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok().map(|index| self.0[index].1.as_str())
+    }
+
+    /// Whether there is room for another.
+    pub(crate) fn has_room_for(&self, name: &str) -> bool {
+        self.0.len() < LIMIT || self.get(name).is_some()
     }
 
     /// Names and values.
@@ -80,43 +84,6 @@ impl Settings {
     }
 }
 
-/// A SET that is followed from connection to connection instead of pinning the session.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
-    name: String,
-    /// As `set_config` takes it.
-    value: String,
-}
-
-impl Setting {
-    /// Reads a SET. `None` = it is none that can be followed: several values where one belongs, DEFAULT, LOCAL, RESET, a role, what
-    /// concerns one transaction, or what is written in a way that `set_config` would read differently.
-    pub(crate) fn of(sql: &[u8]) -> Option<Self> {
-        let Some(PgsqlSet::Parameter { local: false, name, values: Some(values) }) = parse_pgsql_set(sql, false) else { return None };
-        let name = name.to_ascii_lowercase();
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
-        if !name.bytes().all(is_plain) || name.starts_with("transaction_") || UNFOLLOWED.contains(&name.as_str()) {
-            return None;
-        }
-        let value = match (name.as_str(), &values[..]) {
-            ("search_path" | "temp_tablespaces", _) => values.iter().map(|value| identifier(value)).collect::<Vec<_>>().join(", "),
-            ("datestyle", _) => values.join(", "),
-            // A number is an offset whose sign and fraction SET reads in its own way.
-            ("timezone", [value]) if !value.starts_with(|first: char| first.is_ascii_alphabetic()) => return None,
-            (_, [value]) => value.clone(),
-            _ => return None,
-        };
-        (value.len() <= VALUE_LIMIT).then_some(Self { name, value })
-    }
-}
-
-/// As PostgreSQL writes a name into a list, only that a keyword needs no quotes here.
-fn identifier(name: &str) -> String {
-    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
-        && name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
-    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
 /// A literal that reads the same whatever `standard_conforming_strings` is.
 fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
@@ -139,41 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn which_sets_are_followed() {
-        for (sql, expected) in [
-            ("SET work_mem = '8MB'", Some(("work_mem", "8MB"))),
-            ("set session Work_Mem to 64;", Some(("work_mem", "64"))),
-            ("SET search_path = mine, \"Odd\", 'x y'", Some(("search_path", "mine, \"Odd\", \"x y\""))),
-            ("SET search_path TO ''", Some(("search_path", "\"\""))),
-            ("SET DateStyle = ISO, DMY", Some(("datestyle", "iso, dmy"))),
-            ("SET app.tenant = 'it''s'", Some(("app.tenant", "it's"))),
-            ("SET TIME ZONE 'Asia/Tokyo'", Some(("timezone", "Asia/Tokyo"))),
-            ("SET TIME ZONE -7", None),
-            ("SET work_mem = DEFAULT", None),
-            ("SET LOCAL work_mem = 64", None),
-            ("SET ROLE x", None),
-            ("SET transaction_read_only = on", None),
-            ("SET standard_conforming_strings = off", None),
-            ("RESET ALL", None),
-            ("SET a = 1, 2", None),
-        ] {
-            let setting = Setting::of(sql.as_bytes());
-            let expected = expected.map(|(name, value)| Setting { name: name.into(), value: value.into() });
-            assert_eq!(
-                setting.map(|s| (s.name, s.value.to_ascii_lowercase())),
-                expected.map(|s| (s.name, s.value.to_ascii_lowercase())),
-                "{sql}"
-            );
-        }
-    }
-
-    #[test]
     fn values_are_noted_in_order() {
         let mut noted = settings(&[("b", "1")]);
         for (name, value) in [("c", "2"), ("a", "3"), ("b", "4")] {
-            noted.set(&Setting { name: name.into(), value: value.into() });
+            noted.set(name, value);
         }
         assert_eq!(noted, settings(&[("a", "3"), ("b", "4"), ("c", "2")]));
+        noted.remove("b");
+        noted.remove("never");
+        assert_eq!((noted.get("a"), noted.get("b")), (Some("3"), None));
     }
 
     #[test]

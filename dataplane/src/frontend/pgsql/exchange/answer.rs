@@ -1,15 +1,18 @@
 //! What the server says: relayed by tag, rows never looked at, whole reads forwarded without a copy where nothing is to be changed.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::Step;
 use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::sql::Effects;
 
 use super::{Attached, End, Exchange};
+use crate::session::pgsql::changes::Change;
+use crate::session::pgsql::parameters::NotFollowed;
+use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
-use crate::session::pgsql::settings::Setting;
 use crate::worker::chunk::Chunk;
 
 /// Bytes for the client: a part of what the server sent, with changes.
@@ -28,8 +31,6 @@ struct Told {
     discarded: bool,
     /// The server dropped all prepared statements.
     deallocated: bool,
-    /// The client has set this.
-    setting: Option<Setting>,
     /// The connection ends: why.
     lost: Option<String>,
 }
@@ -59,8 +60,10 @@ impl Exchange<'_> {
             }
         }
         self.note(told.notes);
-        if let Some(setting) = &told.setting {
-            Rc::make_mut(&mut self.client.settings).set(setting);
+        if let Some(server) = &self.server
+            && !Arc::ptr_eq(&self.client.settings, server.parameters.want())
+        {
+            self.client.settings = Arc::clone(server.parameters.want());
         }
         if told.deallocated {
             self.client.statements.clear();
@@ -69,7 +72,6 @@ impl Exchange<'_> {
             self.client.statements.clear();
             self.client.unnamed = None;
             self.client.tell_parameters = true;
-            self.client.settings = Rc::clone(&self.client.start);
         }
         if let Some(server) = &self.server
             && server.due.is_skipping()
@@ -182,11 +184,17 @@ impl Attached {
     /// Reads the bodies that matter. `Err` = the connection is ending, and why.
     fn on_body(&mut self, message: u8, body: &[u8], told: &mut Told) -> Result<(), String> {
         match message {
-            tag::PARAMETER_STATUS => self.conn.note_parameter(body),
+            tag::PARAMETER_STATUS => {
+                self.conn.note_parameter(body);
+                self.reported |= !self.due.is_own();
+            }
             tag::ERROR => {
                 let fields = ErrorFields::decode(body).map_err(|error| error.to_string())?;
                 if ends_connection(fields.severity) {
                     return Err(fields.message);
+                }
+                if self.due.is_own() {
+                    return Err(format!("the session's parameters cannot be set: {}", fields.message));
                 }
                 self.failed = true;
                 // A plan that does not fit its tables any more, or a statement that somebody has deallocated: prepared anew next time.
@@ -196,31 +204,96 @@ impl Attached {
                     statement.generation.set(statement.generation.get() + 1);
                 }
             }
-            tag::COMMAND_COMPLETE => match body {
-                b"DISCARD ALL\0" => {
-                    self.pins.clear();
-                    self.conn.forget_state();
-                    told.discarded = true;
-                }
-                b"DEALLOCATE ALL\0" => {
-                    self.conn.prepared.clear();
-                    told.deallocated = true;
-                }
-                _ => {}
-            },
+            tag::COMMAND_COMPLETE if !self.due.is_own() => self.on_complete(body, told),
             tag::READY => {
                 self.conn.status = TransactionStatus::decode(body).map_err(|error| error.to_string())?;
-                self.expired = false;
-                if let Some(setting) = self.setting.take()
-                    && !self.failed
-                {
-                    self.conn.have.set(&setting);
-                    told.setting = Some(setting);
+                if !self.due.is_own() {
+                    self.on_ready();
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+}
+
+impl Attached {
+    /// A statement has succeeded; `tag` is its command tag with its end.
+    fn on_complete(&mut self, tag: &[u8], told: &mut Told) {
+        let change = self.due.complete().unwrap_or_default();
+        match tag {
+            b"DISCARD ALL\0" => {
+                self.conn.tainted |= self.pins.outlives_discard();
+                self.pins.clear();
+                self.conn.forget_state();
+                self.parameters.discard();
+                told.discarded = true;
+            }
+            b"DEALLOCATE ALL\0" => {
+                self.conn.prepared.clear();
+                self.pins.end(Pin::Prepare);
+                told.deallocated = true;
+            }
+            b"CLOSE CURSOR ALL\0" => self.pins.end(Pin::Cursor),
+            b"DISCARD TEMP\0" => self.pins.end(Pin::Temporary),
+            b"COMMIT\0" | b"PREPARE TRANSACTION\0" => self.parameters.commit(),
+            b"ROLLBACK\0" => {
+                self.pins.on_rollback();
+                if !matches!(change, Change::RollbackTo(_)) {
+                    self.parameters.roll_back();
+                }
+            }
+            _ => {}
+        }
+        match change {
+            Change::Role(true) => self.pins.end(Pin::Role),
+            Change::Role(false) => self.pins.add(Pin::Role),
+            Change::Authorization(true) => self.pins.end(Pin::Authorization),
+            Change::Authorization(false) => self.pins.add(Pin::Authorization),
+            Change::UnlistenAll => self.pins.end(Pin::Listen),
+            _ => {}
+        }
+        if self.parameters.apply(&change) == Err(NotFollowed) {
+            self.pins.add(Pin::Set);
+        }
+    }
+
+    /// The server is ready for the next unit.
+    fn on_ready(&mut self) {
+        self.expired = false;
+        let failed = std::mem::take(&mut self.failed);
+        if self.conn.status != TransactionStatus::Idle {
+            return;
+        }
+        if failed {
+            self.parameters.roll_back();
+            self.pins.on_rollback();
+        } else {
+            self.parameters.commit();
+            if self.unit.effects.intersects(Effects::RELEASE_LOCKS) && !self.unit.effects.intersects(Effects::LOCK | Effects::MULTI) {
+                self.pins.end(Pin::Lock);
+            }
+        }
+        self.pins.on_commit();
+        self.portals.clear();
+        if std::mem::take(&mut self.reported) {
+            self.observe();
+        }
+    }
+
+    /// Takes over what the server has reported of parameters.
+    fn observe(&mut self) {
+        for (name, value) in &self.conn.report {
+            let default = self.conn.default_of(name);
+            let texts = (std::str::from_utf8(name), std::str::from_utf8(value), default.map(std::str::from_utf8).transpose());
+            let observed = match texts {
+                (Ok(name), Ok(value), Ok(default)) => self.parameters.observe(name, value, default),
+                _ => Err(NotFollowed),
+            };
+            if observed == Err(NotFollowed) {
+                self.pins.add(Pin::Set);
+            }
+        }
     }
 }
 

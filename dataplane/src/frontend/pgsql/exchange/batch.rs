@@ -14,6 +14,7 @@ use super::local::empty_tag;
 use super::request::Done;
 use super::route::{Looked, Route};
 use super::{End, Exchange, Passing, SMALL_MESSAGE, Unit};
+use crate::session::pgsql::changes::changes;
 use crate::session::pgsql::prepared::{Statement, next_id};
 
 /// Texts up to this length are shared among clients.
@@ -206,6 +207,7 @@ impl Exchange<'_> {
                 digest_text: scan.digest_text.as_slice().into(),
                 class: scan.class,
                 effects: scan.effects,
+                change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
                 ..Statement::default()
             };
             self.put_scan(scan);

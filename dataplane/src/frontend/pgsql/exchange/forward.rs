@@ -2,22 +2,28 @@
 
 use std::rc::Rc;
 
+use quorumsql_wire::pgsql::backend::TransactionStatus;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::{HEADER_LENGTH, Header};
 use quorumsql_wire::pgsql::frontend::{self, Bind, FrontendMessage, Parse, Target};
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Class, Transaction};
+use quorumsql_wire::sql::{Class, Effects, Transaction};
 
 use super::batch::unknown_statement;
 use super::request::{Done, empty_body, malformed};
 use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
+use crate::session::pgsql::changes::{Change, changes, is_followed};
+use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, Statement, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
 
 /// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
 /// what stood in its place.
 const POISON: &[u8] = b"__qsql_poison";
+
+/// Portals that are followed at a time.
+const PORTALS: usize = 64;
 
 /// Bytes of a text in which a change of tables is looked for.
 const SCHEMA_LOOK: usize = 4096;
@@ -112,17 +118,42 @@ impl Exchange<'_> {
         }
         self.config = self.client.ctx.config();
         let unit = self.decided.take().unwrap_or_default();
+        self.adapt(unit.effects);
         if let Some(server) = &mut self.server {
             server.unit = unit;
             server.mark = server.conn.prepared.clock();
             server.conn.cells().queries.add(1);
+            server.count_sequence();
             match unit.multiplex {
-                Some(0) => server.pins.add_rule(),
-                Some(1) => server.pins.remove_rule(),
+                Some(0) => server.pins.add(Pin::Rule),
+                Some(1) => server.pins.remove(Pin::Rule),
                 _ => {}
             }
         }
         self.client.ctx.stats(crate::config::Protocol::Pgsql).forwarded.add(1);
+    }
+
+    /// Statements of our own that the unit needs before it on a connection that the session has kept.
+    fn adapt(&mut self, effects: Effects) {
+        let Some(server) = &mut self.server else { return };
+        if server.conn.status == TransactionStatus::Failed {
+            return;
+        }
+        let mut sql = server.parameters.align();
+        if sql.is_some() {
+            server.parameters.on_aligned();
+        }
+        let (writer, session) = (server.conn.writer, server.session);
+        if effects.intersects(Effects::LAST_INSERT_ID) && writer != 0 && writer != session {
+            server.conn.writer = 0;
+            sql = Some(format!("DISCARD SEQUENCES; {}", sql.unwrap_or_default()));
+        }
+        let Some(sql) = sql else { return };
+        server.conn.prepared.unnamed = 0;
+        let mut bytes = Vec::with_capacity(sql.len() + 8);
+        frontend::query(&mut bytes, sql.as_bytes());
+        self.append(&bytes);
+        self.push(Expected::OwnQuery);
     }
 
     fn forward_query(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
@@ -139,23 +170,22 @@ impl Exchange<'_> {
         if self.server.as_ref().is_some_and(|server| !matches!(server.unit.class, Class::Read | Class::LockingRead | Class::Write)) {
             self.note_schema_change(sql);
         }
-        let setting = self.setting.take();
+        let changes = self.changes.take();
+        let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
         if let Some(server) = &mut self.server {
-            if setting.is_none() {
-                server.note_effects();
-            }
-            (server.setting, server.failed) = (setting, false);
+            let Unit { class, effects, .. } = server.unit;
+            server.note_effects(class, effects, changes.as_deref(), delay);
             server.conn.prepared.unnamed = 0;
             server.counts.query(self.counting.take());
         }
-        self.push(Expected::Query);
+        self.push(Expected::Query(changes.map(Into::into)));
         Ok(Done::AsIs)
     }
 
     /// A Query that was not looked at yet: the rules may refuse it, and some are answered without the server.
     fn look_at_query(&mut self, sql: &[u8]) -> Option<Done> {
         let quiet = self.server.as_ref().is_some_and(|server| server.due.is_empty());
-        let failed = self.status() == quorumsql_wire::pgsql::backend::TransactionStatus::Failed;
+        let failed = self.status() == TransactionStatus::Failed;
         let scan = self.scan(sql);
         let mut done = None;
         if quiet && !failed {
@@ -186,6 +216,7 @@ impl Exchange<'_> {
         }
         if done.is_none() {
             self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
+            self.changes = changes(sql, scan.class, scan.effects);
         }
         self.put_scan(scan);
         done
@@ -217,7 +248,8 @@ impl Exchange<'_> {
                 if let Some(server) = &mut self.server {
                     server.counts.execute(portal);
                 }
-                self.push(Expected::Execute);
+                let statement = self.server.as_ref().and_then(|server| server.portal(portal));
+                self.push(Expected::Execute(statement));
                 Ok(Done::AsIs)
             }
             FrontendMessage::Close(Target::Statement, name) => {
@@ -297,7 +329,9 @@ impl Exchange<'_> {
 
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
         self.count_bind(bind.portal, bind.statement);
-        match self.on_server(bind.statement) {
+        let statement = self.on_server(bind.statement);
+        self.note_portal(bind.portal, bind.statement);
+        match statement {
             Ok(None) => {
                 self.push(Expected::Bind(None));
                 Done::AsIs
@@ -333,6 +367,7 @@ impl Exchange<'_> {
                 return Ok(super::request::drop_message(header, input));
             }
         };
+        self.note_portal(portal, name);
         let start = HEADER_LENGTH + name_end + 1;
         let server_name = statement.as_ref().map(|statement| statement.server_name()).unwrap_or_default();
         let length = header.body - (name.len()) + server_name.len() + 4;
@@ -364,9 +399,10 @@ impl Exchange<'_> {
             return if self.passes_unknown_names() { Ok(None) } else { Err(unknown_statement(name)) };
         };
         self.evaluate_in_batch(&statement)?;
+        let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
         if let Some(server) = &mut self.server {
             server.unit.effects |= statement.effects;
-            server.note_effects();
+            server.note_effects(statement.class, statement.effects, statement.change.as_ref().map(std::slice::from_ref), delay);
         }
         if statement.class == Class::Ddl {
             self.note_schema_change(&statement.sql);
@@ -421,9 +457,21 @@ impl Exchange<'_> {
         Ok(())
     }
 
+    /// Notes a portal whose statement does something to parameters.
+    fn note_portal(&mut self, portal: &[u8], statement: &[u8]) {
+        let statement = self.known(statement).filter(|statement| statement.change.is_some()).map(Rc::clone);
+        let Some(server) = &mut self.server else { return };
+        server.portals.retain(|(known, _)| **known != *portal);
+        match statement {
+            Some(_) if server.portals.len() >= PORTALS => server.pins.add(Pin::Set),
+            Some(statement) => server.portals.push((portal.into(), statement)),
+            None => {}
+        }
+    }
+
     /// Whether the session is pinned by statements that only its server knows.
     fn passes_unknown_names(&self) -> bool {
-        self.server.as_ref().is_some_and(|server| server.pins.has_text_statements())
+        self.server.as_ref().is_some_and(|server| server.pins.has(Pin::Prepare))
     }
 
     /// Makes the server fail where the client's message would have stood, and gives the client our reason.
@@ -474,7 +522,7 @@ impl Attached {
         if self.leaving {
             return false;
         }
-        let stays = !self.pins.is_empty() || self.conn.status != quorumsql_wire::pgsql::backend::TransactionStatus::Idle;
+        let stays = !self.pins.is_empty() || self.conn.status != TransactionStatus::Idle;
         let may_end = !matches!(
             self.unit.class,
             Class::Read | Class::LockingRead | Class::Write | Class::Empty | Class::Transaction(Transaction::Savepoint)
@@ -482,11 +530,43 @@ impl Attached {
         self.due.is_empty() || (stays && !may_end)
     }
 
-    /// Ties the session to the connection where the unit does something that lives there.
-    fn note_effects(&mut self) {
-        if self.unit.multiplex != Some(2) {
-            self.pins.add(self.unit.effects);
+    /// Ties the session to the connection where a statement does something that lives there and is not followed, and marks the connection where
+    /// nobody can tell.
+    fn note_effects(&mut self, class: Class, effects: Effects, changes: Option<&[Change]>, delay: u32) {
+        if !matches!(class, Class::Read | Class::Empty | Class::Neutral | Class::Set | Class::Transaction(_))
+            || effects.intersects(Effects::CALLS_UNKNOWN | Effects::NEXTVAL)
+        {
+            self.conn.writer = self.session;
         }
+        if effects.is_empty() || self.unit.multiplex == Some(2) {
+            return;
+        }
+        self.pins.add_effects(effects);
+        if effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG) && !changes.is_some_and(|all| is_followed(effects, all)) {
+            self.pins.add(Pin::Set);
+        }
+        if effects.intersects(Effects::CALLS_UNKNOWN | Effects::EXECUTE_TEXT | Effects::HIDDEN) {
+            self.conn.unsure = self.session;
+        }
+        if effects.intersects(Effects::NEXTVAL) && delay > 0 && self.conn.status == TransactionStatus::Idle {
+            self.pins.add(Pin::Sequence);
+            self.sequence_left = delay;
+        }
+    }
+
+    /// Another unit begins: one less of those for which a sequence keeps the connection.
+    fn count_sequence(&mut self) {
+        if self.pins.has(Pin::Sequence) {
+            self.sequence_left = self.sequence_left.saturating_sub(1);
+            if self.sequence_left == 0 {
+                self.pins.remove(Pin::Sequence);
+            }
+        }
+    }
+
+    /// The statement of a portal, if it does something to parameters.
+    fn portal(&self, name: &[u8]) -> Option<Rc<Statement>> {
+        self.portals.iter().find(|(known, _)| **known == *name).map(|(_, statement)| Rc::clone(statement))
     }
 }
 

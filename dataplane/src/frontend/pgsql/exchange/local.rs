@@ -13,7 +13,7 @@ use super::request::{Done, malformed};
 use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
-use crate::session::pgsql::settings::Setting;
+use crate::session::pgsql::changes::changes;
 
 impl Exchange<'_> {
     /// Looks at a statement. The scan is the worker's; give it back by [`Exchange::put_scan`].
@@ -46,7 +46,7 @@ impl Exchange<'_> {
             self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
             return Ok(self.answer_query(backend::empty_query));
         }
-        if let Some(done) = self.deallocate(sql, scan) {
+        if let Some(done) = self.deallocate(sql, scan).or_else(|| self.discard_all(scan)) {
             self.count_here(scan.digest, &scan.digest_text);
             return Ok(done);
         }
@@ -55,9 +55,7 @@ impl Exchange<'_> {
             Route::To(hostgroup, multiplex) => {
                 self.counting = self.digest_entry(Some(hostgroup), scan.digest, &scan.digest_text);
                 self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
-                if scan.effects == Effects::SESSION_SETTING && !self.client.settings.is_full() {
-                    self.setting = Setting::of(sql);
-                }
+                self.changes = changes(sql, scan.class, scan.effects);
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {
@@ -89,6 +87,19 @@ impl Exchange<'_> {
             ErrorFields::notice(sqlstate::SUCCESSFUL_COMPLETION, &**text).encode(out);
             backend::command_complete(out, &tag);
         })
+    }
+
+    /// `DISCARD ALL` of a session without a connection: nothing of it is on any server but its parameters, which the next connection gets.
+    fn discard_all(&mut self, scan: &Scan) -> Option<Done> {
+        if scan.statements != 1 || scan.effects != Effects::DISCARD_ALL {
+            return None;
+        }
+        self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
+        self.client.statements.clear();
+        self.client.unnamed = None;
+        self.client.tell_parameters |= self.client.settings != self.client.start;
+        self.client.settings = Arc::clone(&self.client.start);
+        Some(self.answer_query(|out| backend::command_complete(out, "DISCARD ALL")))
     }
 
     /// `DEALLOCATE` of what the client has prepared by protocol: the server knows it by another name.

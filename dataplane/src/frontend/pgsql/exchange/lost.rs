@@ -1,5 +1,7 @@
 //! The server connection is gone while the session holds it (pgsql-dataplane.md section 8). Nothing that may have run is run again.
 
+use std::sync::Arc;
+
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::sqlstate;
@@ -25,7 +27,9 @@ enum Word {
 impl Exchange<'_> {
     /// The connection has ended because of `cause`.
     pub(super) fn lost(&mut self, cause: String) -> Result<(), End> {
-        let Some(server) = self.server.take() else { return Ok(()) };
+        let Some(mut server) = self.server.take() else { return Ok(()) };
+        server.parameters.roll_back();
+        self.client.settings = Arc::clone(server.parameters.want());
         tracing::info!(session.id = self.client.session.id(), server.addr = %server.conn.address(), cause, "lost the server connection");
         if server.conn.scanner.pending() > 0 || server.leaving {
             // A row that was begun cannot be finished, so that no error can be told.

@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
-use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::error_fields::{ErrorFields, Severity};
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Effects};
 
@@ -30,9 +30,11 @@ use super::{Client, End, shutdown};
 use crate::backend::pgsql::{BackendError, Pgsql, send_cancel};
 use crate::config::{HostgroupId, Protocol};
 use crate::pool::{AcquireError, PooledConnection, Request};
-use crate::session::pgsql::pins::Pins;
+use crate::session::pgsql::changes::Change;
+use crate::session::pgsql::parameters::Parameters;
+use crate::session::pgsql::pins::{Pin, Pins};
+use crate::session::pgsql::prepared::Statement;
 use crate::session::pgsql::responses::Responses;
-use crate::session::pgsql::settings::Setting;
 use crate::stats::digests::DigestEntry;
 use crate::worker::chunk::Chunk;
 use crate::worker::session::Signal;
@@ -46,6 +48,9 @@ const SMALL_MESSAGE: usize = 64 * 1024;
 const BACKLOG: usize = 256 * 1024;
 /// Time for the good-bye of a client's state on its server connection.
 const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Time for which a sequence's state keeps a connection (`auto_increment_delay_multiplex_timeout_ms` of the reference, at its default).
+const SEQUENCE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// One exchange.
 struct Exchange<'a> {
@@ -63,8 +68,8 @@ struct Exchange<'a> {
     server: Option<Attached>,
     /// What was decided of the unit at the front of `input`.
     decided: Option<Unit>,
-    /// The unit at the front is a SET that is followed.
-    setting: Option<Setting>,
+    /// What the Query at the front does to parameters.
+    changes: Option<Vec<Change>>,
     /// Where the Query at the front is counted.
     counting: Option<Arc<DigestEntry>>,
     /// For what the session's timer runs.
@@ -85,6 +90,8 @@ enum Clock {
     Query,
     Transaction,
     Pinned,
+    /// The same, and only by a sequence.
+    Sequence,
 }
 
 /// A unit of work: one Query, or one batch through its Sync.
@@ -115,9 +122,18 @@ struct Attached {
     leaving: bool,
     /// The statement's deadline has passed: its error is the deadline's.
     expired: bool,
-    /// The SET that runs alone, and whether it has failed.
-    setting: Option<Setting>,
+    /// What the client wants of the connection's parameters, and what it has.
+    parameters: Parameters,
+    /// Portals of statements that do something to parameters.
+    portals: Vec<(Box<[u8]>, Rc<Statement>)>,
+    /// The server has reported a parameter since the last transaction ended.
+    reported: bool,
+    /// Something has failed since the last ReadyForQuery.
     failed: bool,
+    /// Statements for which a sequence's pin is to last.
+    sequence_left: u32,
+    /// The session's id.
+    session: u32,
 }
 
 /// What to do after looking at requests.
@@ -143,7 +159,7 @@ pub(super) async fn run(client: &mut Client, chunk: Chunk) -> Result<(), End> {
         out: None,
         server: None,
         decided: None,
-        setting: None,
+        changes: None,
         counting: None,
         clock: Clock::Nothing,
     };
@@ -214,31 +230,23 @@ impl Exchange<'_> {
             Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
             Err(error) => {
                 client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
-                (self.decided, self.setting) = (None, None);
+                (self.decided, self.changes) = (None, None);
                 return self.fail_front(&acquire_error(&error));
             }
         };
-        let mut told = Vec::new();
-        if conn.have != *client.settings {
+        let (session, reads) = (client.session.id(), self.decided.is_some_and(|unit| unit.effects.intersects(Effects::LAST_INSERT_ID)));
+        if !conn.suits(session, &client.settings, reads) {
             let limit = self.config.pgsql.variables.connect_timeout_server;
-            let aligned = client.ctx.ticker().guard(limit, Box::pin(conn.align(&client.settings, &mut told))).await;
-            let error = match aligned {
+            let adapted = client.ctx.ticker().guard(limit, Box::pin(conn.adapt(session, &client.settings, reads))).await;
+            let error = match adapted {
                 Ok(Ok(())) => None,
-                Ok(Err(BackendError::Server(fields))) => {
-                    Some(ErrorFields { severity: quorumsql_wire::pgsql::error_fields::Severity::Error, ..*fields })
-                }
-                Ok(Err(error)) => Some(ErrorFields::error(
-                    sqlstate::CONNECTION_FAILURE,
-                    format!("cannot set the session's parameters on the server: {error}"),
-                )),
-                Err(error) => Some(ErrorFields::error(
-                    sqlstate::CONNECTION_FAILURE,
-                    format!("cannot set the session's parameters on the server: {error}"),
-                )),
+                Ok(Err(BackendError::Server(fields))) => Some(ErrorFields { severity: Severity::Error, ..*fields }),
+                Ok(Err(error)) => Some(not_adapted(&error)),
+                Err(error) => Some(not_adapted(&error)),
             };
             if let Some(fields) = error {
-                (self.decided, self.setting) = (None, None);
-                return self.fail_front(&fields.detail("while setting the parameters that the client asked for at login"));
+                (self.decided, self.changes) = (None, None);
+                return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
             }
         }
         if std::mem::take(&mut self.client.tell_parameters) {
@@ -259,8 +267,12 @@ impl Exchange<'_> {
             own: Vec::new(),
             leaving: false,
             expired: false,
-            setting: None,
+            parameters: Parameters::new(&self.client.start, &self.client.settings),
+            portals: Vec::new(),
+            reported: false,
             failed: false,
+            sequence_left: 0,
+            session,
         });
         Ok(())
     }
@@ -278,10 +290,10 @@ impl Exchange<'_> {
             return Ok(());
         }
         if let Some(server) = self.server.take() {
-            if server.conn.tainted || server.conn.scanner.pending() > 0 {
-                drop(server);
-            } else {
-                server.conn.release();
+            let Attached { mut conn, parameters, .. } = server;
+            if !conn.tainted && conn.scanner.pending() == 0 {
+                conn.have = Arc::clone(parameters.have());
+                conn.release();
             }
         }
         Ok(())
@@ -301,6 +313,9 @@ impl Exchange<'_> {
             }
             return;
         }
+        if server.pins.outlives_discard() {
+            return;
+        }
         let mut conn = server.conn;
         tokio::task::spawn_local(async move {
             match ctx.ticker().guard(RESET_LIMIT, Box::pin(conn.reset())).await {
@@ -318,6 +333,7 @@ impl Exchange<'_> {
             None => (Clock::Nothing, variables.wait_timeout),
             Some(server) if !server.due.is_empty() => (Clock::Query, variables.default_query_timeout),
             Some(server) if server.conn.status != TransactionStatus::Idle => (Clock::Transaction, variables.max_transaction_idle_time),
+            Some(server) if server.pins.is_only(Pin::Sequence) => (Clock::Sequence, SEQUENCE_LIMIT),
             Some(_) => (Clock::Pinned, variables.wait_timeout),
         };
         if clock != self.clock {
@@ -335,6 +351,12 @@ impl Exchange<'_> {
                 }
                 self.cancel_running();
                 return Ok(());
+            }
+            Clock::Sequence => {
+                if let Some(server) = &mut self.server {
+                    server.pins.remove(Pin::Sequence);
+                }
+                return self.detach_if_free();
             }
             Clock::Transaction => {
                 (sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
@@ -390,6 +412,10 @@ impl Exchange<'_> {
             }
         });
     }
+}
+
+fn not_adapted(error: &dyn std::fmt::Display) -> ErrorFields {
+    ErrorFields::error(sqlstate::CONNECTION_FAILURE, format!("cannot set the session's parameters on the server: {error}"))
 }
 
 /// The client's text for a unit that gets no connection. What stands behind it is in the detail.

@@ -151,8 +151,9 @@ impl<'a> Statement<'a> {
         let is_qualified = self.qualifier.is_some() && self.name.is_none();
         if !is_qualified {
             self.qualifier = None;
-            self.is_relation = matches!(self.previous, Some(Keyword::Into | Keyword::As | Keyword::With | Keyword::Prepare | Keyword::Execute))
-                || self.name.is_some_and(|name| name.eq_ignore_ascii_case(b"recursive"));
+            self.is_relation =
+                matches!(self.previous, Some(Keyword::Into | Keyword::As | Keyword::With | Keyword::Prepare | Keyword::Execute))
+                    || self.name.is_some_and(|name| name.eq_ignore_ascii_case(b"recursive"));
         }
     }
 

@@ -18,6 +18,8 @@ pub enum PgsqlSession {
     Savepoint(String),
     /// ROLLBACK TO the savepoint of this name.
     RollbackTo(String),
+    /// `UNLISTEN *`.
+    UnlistenAll,
     /// A SET, RESET or savepoint statement that was not understood.
     Unread,
 }
@@ -67,6 +69,7 @@ fn statement(sql: &[u8], backslash: bool) -> PgsqlSession {
             Some(name) => name.map(PgsqlSession::RollbackTo),
             None => Some(PgsqlSession::Nothing),
         },
+        Token::Word(Keyword::Unlisten, _) if words.lexer.next() == Token::Symbol(b'*') => Some(PgsqlSession::UnlistenAll),
         Token::Word(Keyword::Select, _) => Some(words.set_config(sql).map_or(PgsqlSession::Nothing, PgsqlSession::SetConfig)),
         _ => Some(PgsqlSession::Nothing),
     };
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn statements_are_told_apart() {
-        use PgsqlSession::{Nothing, RollbackTo, Savepoint, Set, SetConfig, Unread};
+        use PgsqlSession::{Nothing, RollbackTo, Savepoint, Set, SetConfig, UnlistenAll, Unread};
         let parameter = |name: &str, values: &[&str]| {
             let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
             Set(PgsqlSet::Parameter { local: false, name: name.into(), values })
@@ -202,6 +205,7 @@ mod tests {
             ("rollback work to savepoint", vec![RollbackTo("savepoint".into())]),
             ("ROLLBACK; ABORT AND CHAIN; RELEASE x", vec![Nothing, Nothing, Nothing]),
             ("SET a", vec![Unread]),
+            ("UNLISTEN c; UNLISTEN *", vec![Nothing, UnlistenAll]),
             ("SELECT set_config('app.X', 'it''s', false)", vec![config("it's", false)]),
             ("SELECT pg_catalog.set_config('app.x', '', true);", vec![config("", true)]),
             ("SELECT set_config('app.x', E'a\\n', true)", vec![Nothing]),

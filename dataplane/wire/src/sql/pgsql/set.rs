@@ -340,7 +340,18 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_not_read() {
-        for sql in ["SET a = E'x\\n'", "SET", "SET a", "SET a =", "SET a = (1)", "SET a = 1; SELECT 1", "SELECT 1", "RESET", "SET a = 1,", "SET TRANSACTION"] {
+        for sql in [
+            "SET a = E'x\\n'",
+            "SET",
+            "SET a",
+            "SET a =",
+            "SET a = (1)",
+            "SET a = 1; SELECT 1",
+            "SELECT 1",
+            "RESET",
+            "SET a = 1,",
+            "SET TRANSACTION",
+        ] {
             assert_eq!(parse_pgsql_set(sql.as_bytes(), false), None, "{sql}");
         }
     }

@@ -1,0 +1,210 @@
+//! What a statement does to the session's parameters once it has succeeded (pgsql-dataplane.md 3.8).
+
+use quorumsql_wire::sql::{Class, Effects, PgsqlSession, PgsqlSet, Transaction, TransactionModes, parse_pgsql_session};
+
+/// Parameters that are more than a value, or whose value the lexer here depends on: setting one keeps the connection.
+const UNFOLLOWED: [&str; 7] = [
+    "backslash_quote",
+    "local_preload_libraries",
+    "role",
+    "seed",
+    "session_authorization",
+    "session_preload_libraries",
+    "standard_conforming_strings",
+];
+/// Longest value that is followed.
+const VALUE_LIMIT: usize = 1024;
+/// Statements of one text that are followed.
+const STATEMENTS: usize = 1000;
+
+/// One parameter and its value, as `set_config` takes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+/// What one statement does when it has succeeded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Change {
+    /// Nothing that is followed.
+    #[default]
+    Nothing,
+    /// It sets these.
+    Set(Vec<Setting>),
+    /// It resets this one.
+    Reset(String),
+    /// It resets all.
+    ResetAll,
+    /// It changes what cannot be followed.
+    Unfollowed,
+    /// It sets the role; `true` = back to none.
+    Role(bool),
+    /// It sets the session's user; `true` = back to the one that logged in.
+    Authorization(bool),
+    /// It begins a savepoint.
+    Savepoint(String),
+    /// It goes back to a savepoint.
+    RollbackTo(String),
+    /// It ends all LISTENs.
+    UnlistenAll,
+}
+
+/// Reads the statements of a text of this class and these effects. `None` = none of them does anything that is followed; pins are to be made of its
+/// effects alone.
+pub(crate) fn changes(sql: &[u8], class: Class, effects: Effects) -> Option<Vec<Change>> {
+    let asked = Effects::SESSION_SETTING | Effects::SET_CONFIG | Effects::UNLISTEN | Effects::MULTI;
+    if !effects.intersects(asked) && class != Class::Transaction(Transaction::Savepoint) {
+        return None;
+    }
+    let changes: Vec<Change> = parse_pgsql_session(sql, false, STATEMENTS)?.into_iter().map(Change::of).collect();
+    let sets = effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG);
+    (sets || changes.iter().any(|change| *change != Change::Nothing)).then_some(changes)
+}
+
+/// Whether the SETs in a text, and its calls of `set_config`, are all among `changes`.
+pub(crate) fn is_followed(effects: Effects, changes: &[Change]) -> bool {
+    !effects.intersects(Effects::SET_CONFIG) || matches!(changes, [Change::Set(_) | Change::Role(_)])
+}
+
+impl Change {
+    fn of(read: PgsqlSession) -> Self {
+        match read {
+            PgsqlSession::Nothing => Self::Nothing,
+            PgsqlSession::Set(set) => Self::of_set(set),
+            PgsqlSession::SetConfig(calls) => Self::of_calls(calls),
+            PgsqlSession::Savepoint(name) => Self::Savepoint(name),
+            PgsqlSession::RollbackTo(name) => Self::RollbackTo(name),
+            PgsqlSession::UnlistenAll => Self::UnlistenAll,
+            PgsqlSession::Unread => Self::Unfollowed,
+        }
+    }
+
+    fn of_set(set: PgsqlSet) -> Self {
+        match set {
+            // For the transaction only; and the seed has a pin of its own.
+            PgsqlSet::Parameter { local: true, .. } | PgsqlSet::Transaction(_) | PgsqlSet::Seed => Self::Nothing,
+            PgsqlSet::Parameter { name, values: None, .. } | PgsqlSet::Reset(name) => Self::reset(name),
+            PgsqlSet::Parameter { name, values: Some(values), .. } => Self::set(name, &values),
+            PgsqlSet::ResetAll => Self::ResetAll,
+            PgsqlSet::Role(is_none) => Self::Role(is_none),
+            PgsqlSet::SessionAuthorization(is_default) => Self::Authorization(is_default),
+            PgsqlSet::Characteristics(modes) => Self::Set(characteristics(modes)),
+        }
+    }
+
+    fn reset(name: String) -> Self {
+        match name.to_ascii_lowercase() {
+            name if name.starts_with("transaction_") => Self::Nothing,
+            name if name == "session_authorization" => Self::Authorization(true),
+            name if name == "role" => Self::Role(true),
+            name => Self::Reset(name),
+        }
+    }
+
+    fn set(name: String, values: &[String]) -> Self {
+        let name = name.to_ascii_lowercase();
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+        if name.starts_with("transaction_") {
+            return Self::Nothing;
+        }
+        if !name.bytes().all(is_plain) || UNFOLLOWED.contains(&name.as_str()) {
+            return Self::Unfollowed;
+        }
+        let value = match (name.as_str(), values) {
+            ("search_path" | "temp_tablespaces", _) => values.iter().map(|value| identifier(value)).collect::<Vec<_>>().join(", "),
+            ("datestyle", _) => values.join(", "),
+            // A number is an offset whose sign and fraction SET reads in its own way.
+            ("timezone", [value]) if !value.starts_with(|first: char| first.is_ascii_alphabetic()) => return Self::Unfollowed,
+            (_, [value]) => value.clone(),
+            _ => return Self::Unfollowed,
+        };
+        if value.len() > VALUE_LIMIT { Self::Unfollowed } else { Self::Set(vec![Setting { name, value }]) }
+    }
+
+    fn of_calls(calls: Vec<(String, String, bool)>) -> Self {
+        let mut settings = Vec::with_capacity(calls.len());
+        for (name, value, is_local) in calls {
+            if is_local || name.starts_with("transaction_") {
+                continue;
+            }
+            if UNFOLLOWED.contains(&name.as_str()) || value.len() > VALUE_LIMIT {
+                return Self::Unfollowed;
+            }
+            settings.push(Setting { name, value });
+        }
+        Self::Set(settings)
+    }
+}
+
+/// `SET SESSION CHARACTERISTICS` by the parameters that it sets.
+fn characteristics(modes: TransactionModes) -> Vec<Setting> {
+    let switch = |on: bool| if on { "on" } else { "off" };
+    let all = [
+        ("default_transaction_isolation", modes.isolation),
+        ("default_transaction_read_only", modes.read_only.map(switch)),
+        ("default_transaction_deferrable", modes.deferrable.map(switch)),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some(Setting { name: name.into(), value: value?.into() })).collect()
+}
+
+/// As PostgreSQL writes a name into a list, only that a keyword needs no quotes here.
+fn identifier(name: &str) -> String {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        && name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(name: &str, value: &str) -> Change {
+        Change::Set(vec![Setting { name: name.into(), value: value.into() }])
+    }
+
+    #[test]
+    fn what_statements_do() {
+        use Change::{Authorization, Nothing, Reset, ResetAll, Role, RollbackTo, Savepoint, Unfollowed};
+        for (sql, expected) in [
+            ("SET work_mem = '8MB'", set("work_mem", "8MB")),
+            ("set session Work_Mem to 64;", set("work_mem", "64")),
+            ("SET search_path = mine, \"Odd\", 'x y'", set("search_path", "mine, \"Odd\", \"x y\"")),
+            ("SET search_path TO ''", set("search_path", "\"\"")),
+            ("SET DateStyle = ISO, DMY", set("datestyle", "iso, dmy")),
+            ("SET app.tenant = 'it''s'", set("app.tenant", "it's")),
+            ("SET TIME ZONE 'Asia/Tokyo'", set("timezone", "Asia/Tokyo")),
+            ("SET TIME ZONE -7", Unfollowed),
+            ("SET work_mem = DEFAULT", Reset("work_mem".into())),
+            ("RESET TIME ZONE", Reset("timezone".into())),
+            ("SET LOCAL work_mem = 64", Nothing),
+            ("SET ROLE x", Role(false)),
+            ("SET role = none", Role(true)),
+            ("RESET session_authorization", Authorization(true)),
+            ("SET transaction_read_only = on", Nothing),
+            ("SET standard_conforming_strings = off", Unfollowed),
+            ("RESET ALL", ResetAll),
+            ("SET a = 1, 2", Unfollowed),
+            ("SAVEPOINT a", Savepoint("a".into())),
+            ("ROLLBACK TO a", RollbackTo("a".into())),
+            ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", set("default_transaction_read_only", "on")),
+            ("SELECT set_config('a.b', 'c', false)", set("a.b", "c")),
+            ("SELECT set_config('a.b', 'c', true)", Change::Set(Vec::new())),
+            ("SELECT set_config('role', 'c', false)", Unfollowed),
+        ] {
+            let read = parse_pgsql_session(sql.as_bytes(), false, 1).unwrap();
+            assert_eq!(read.into_iter().map(Change::of).collect::<Vec<_>>(), [expected], "{sql}");
+        }
+    }
+
+    #[test]
+    fn texts_without_settings_are_not_looked_at() {
+        assert_eq!(changes(b"SELECT 1", Class::Read, Effects::NONE), None);
+        assert_eq!(changes(b"SELECT 1; SELECT 2", Class::Read, Effects::MULTI), None);
+        assert_eq!(changes(b"SELECT 1; SET a = 1", Class::Other, Effects::MULTI).map(|all| all.len()), Some(2));
+        assert_eq!(changes(b"SET transaction_read_only = on", Class::Set, Effects::SESSION_SETTING), Some(vec![Change::Nothing]));
+        assert!(!is_followed(Effects::SET_CONFIG, &[Change::Nothing]));
+        assert!(is_followed(Effects::SET_CONFIG, &[Change::Set(Vec::new())]));
+        assert!(is_followed(Effects::SESSION_SETTING, &[Change::Nothing, Change::ResetAll]));
+    }
+}
