@@ -29,6 +29,8 @@ mod busy;
 mod cluster_test;
 pub mod command;
 mod core;
+#[cfg(test)]
+mod crash;
 pub mod error;
 pub mod handle;
 mod identity;

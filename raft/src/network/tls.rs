@@ -173,7 +173,9 @@ impl Bundle {
         write_file(&files.peer_cert, &self.peer_cert_pem, 0o644)?;
         write_file(&files.peer_key, &self.peer_key_pem, 0o600)?;
         write_file(&files.server_cert, &self.server_cert_pem, 0o644)?;
-        write_file(&files.server_key, &self.server_key_pem, 0o600)
+        write_file(&files.server_key, &self.server_key_pem, 0o600)?;
+        // Their names too: the identity file, which comes after them, would bind the directory to a node without a key.
+        fs::File::open(layout.tls())?.sync_all()
     }
 }
 

@@ -227,6 +227,12 @@ impl StateMachine {
         work(&mut self.writer.lock().connection)
     }
 
+    /// Whether the stored hashes are those of the rows.
+    #[cfg(test)]
+    pub(crate) fn hashes_hold(&self) -> bool {
+        self.on_writer(|connection| hash::stored(connection).unwrap() == hash::recompute(connection).unwrap())
+    }
+
     /// Published after each applied batch and each installed snapshot.
     pub(crate) fn watch(&self) -> watch::Receiver<Applied> {
         self.watch.subscribe()
