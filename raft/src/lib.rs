@@ -24,6 +24,7 @@
 //! storage error ends this node's part in consensus, never the process.
 #![forbid(unsafe_code)]
 
+mod blocking;
 mod busy;
 #[cfg(test)]
 mod cluster_test;
@@ -42,6 +43,8 @@ pub mod membership;
 mod network;
 mod proposer;
 mod sha256_crypt;
+#[cfg(test)]
+mod sim;
 mod snapshots;
 pub mod sqlfn;
 pub mod sqlname;

@@ -10,6 +10,7 @@ use openraft::{
 use tokio::sync::watch;
 
 use crate::{
+    blocking,
     log_store::Progress,
     network::convert,
     snapshots::Snapshots,
@@ -27,11 +28,25 @@ pub(crate) struct Machine {
     snapshots: Arc<Snapshots>,
     /// Apply waits until the own log holds the entries durably (R2). `None` only where there is no log, in the storage suite.
     log: Option<watch::Receiver<Progress>>,
+    /// An entry that is not applied: the simulation must notice.
+    #[cfg(test)]
+    skipped: Option<u64>,
 }
 
 impl Machine {
     pub(crate) fn new(state: Arc<StateMachine>, snapshots: Arc<Snapshots>, log: Option<watch::Receiver<Progress>>) -> Self {
-        Self { state, snapshots, log }
+        Self {
+            state,
+            snapshots,
+            log,
+            #[cfg(test)]
+            skipped: None,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn skip(&mut self, index: u64) {
+        self.skipped = Some(index);
     }
 
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
@@ -53,7 +68,7 @@ impl Machine {
             let file = state.build_snapshot(snapshots.directory()).map_err(io::Error::other)?;
             snapshots.adopt_built(&file)
         };
-        tokio::task::spawn_blocking(built).await.map_err(io::Error::other)?
+        blocking::run(built).await?
     }
 
     async fn wait_until_durable(&mut self, index: u64) -> io::Result<()> {
@@ -86,16 +101,18 @@ impl RaftStateMachine<TypeConfig> for Machine {
             let (mut rows, mut responders) = (Vec::with_capacity(batch.len()), Vec::with_capacity(batch.len()));
             for item in batch {
                 let (entry, responder) = item?;
-                rows.push(to_apply(&entry));
+                let row = to_apply(&entry);
+                #[cfg(test)]
+                let row = if self.skipped == Some(row.index) { ApplyEntry { payload: Payload::Blank, ..row } } else { row };
+                rows.push(row);
                 responders.push(responder);
             }
             let Some(last) = rows.last().map(|row| row.index) else { continue };
             self.wait_until_durable(last).await?;
             let span = tracing::info_span!("raft.apply", raft.index = last, raft.entries = rows.len());
             let state = self.state.clone();
-            let apply = tokio::task::spawn_blocking(move || span.in_scope(|| state.apply(rows)));
-            let results = apply.await.map_err(io::Error::other)?;
-            let results = results.map_err(stop_if_undecodable)?;
+            let applied = blocking::run(move || span.in_scope(|| state.apply(rows))).await?;
+            let results = applied.map_err(stop_if_undecodable)?;
             if results.len() != responders.len() {
                 return Err(io::Error::other("apply answered another number of entries than it was given"));
             }
@@ -121,7 +138,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             tracing::info!(term = term_of(&id), index = id.index, bytes = snapshot.size, "snapshot installed");
             snapshots.adopt_installed(&meta, snapshot)
         };
-        tokio::task::spawn_blocking(install).await.map_err(io::Error::other)?
+        blocking::run(install).await?
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {

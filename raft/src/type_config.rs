@@ -16,7 +16,14 @@ openraft::declare_raft_types!(
         NodeId = u64,
         Node = Member,
         LeaderId = openraft::impls::leader_id_std::LeaderId<u64, u64>,
+        AsyncRuntime = Runtime,
 );
+
+#[cfg(not(test))]
+type Runtime = openraft::TokioRuntime;
+/// Tokio too, but the simulation seeds its random numbers and kills its tasks.
+#[cfg(test)]
+type Runtime = crate::sim::runtime::Runtime;
 
 pub(crate) type Raft = openraft::Raft<TypeConfig, Machine>;
 pub(crate) type LogId = alias::LogIdOf<TypeConfig>;

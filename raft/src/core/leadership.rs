@@ -5,39 +5,44 @@ use std::{sync::Arc, time::Duration};
 use openraft::{ServerState, async_runtime::WatchReceiver};
 
 use super::Core;
+use crate::{proposer::Proposer, type_config::Raft};
 
 /// A log larger than this is cut by a snapshot, however few entries it has.
 const SNAPSHOT_BYTES: usize = 64 << 20;
 /// How often disks and the log's size are looked at.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Tells the proposer when this node leads, logs changes of leader, and notices when openraft ends.
+/// Keeps the proposer up to date until openraft ends, which ends this node's part in consensus.
 pub(crate) async fn run(core: Arc<Core>) {
-    let mut metrics = core.raft.metrics();
+    // A regular shutdown ends openraft too, but aborts this task before.
+    let reason = follow(&core.raft, core.identity.node_id, &core.proposer).await;
+    core.stop(&reason);
+}
+
+/// Tells the proposer when this node leads and logs changes of leader, until openraft ends; says why it did.
+pub(crate) async fn follow(raft: &Raft, node_id: u64, proposer: &Proposer) -> String {
+    let mut metrics = raft.metrics();
     let mut seen = None;
     loop {
         let now = metrics.borrow_watched().clone();
         if let Err(fatal) = &now.running_state {
-            // A regular shutdown ends openraft too, but aborts this task before.
-            core.stop(&fatal.to_string());
-            return;
+            return fatal.to_string();
         }
-        let leads = now.state == ServerState::Leader && now.current_leader == Some(core.identity.node_id);
+        let leads = now.state == ServerState::Leader && now.current_leader == Some(node_id);
         let current = (now.current_term, now.current_leader, leads);
         if seen != Some(current) {
             if let Some(leader) =
                 now.current_leader.filter(|_| seen.is_none_or(|(term, leader, _)| (term, leader) != (current.0, current.1)))
             {
-                tracing::info!(node = core.identity.node_id, leader, term = now.current_term, "leader changed");
+                tracing::info!(node = node_id, leader, term = now.current_term, "leader changed");
             }
             if leads != seen.is_some_and(|(_, _, led)| led) || (leads && seen.is_some_and(|(term, _, _)| term != current.0)) {
-                core.proposer.lead(leads.then_some(now.current_term));
+                proposer.lead(leads.then_some(now.current_term));
             }
             seen = Some(current);
         }
         if metrics.changed().await.is_err() {
-            core.stop("openraft ended");
-            return;
+            return "openraft ended".into();
         }
     }
 }

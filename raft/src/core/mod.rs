@@ -10,7 +10,7 @@
 //! All of it lives on a tokio runtime of its own: a data plane that uses every core must not cost a leader its heartbeat.
 
 mod barrier;
-mod leadership;
+pub(crate) mod leadership;
 mod reports;
 mod status;
 mod submit;
@@ -300,7 +300,7 @@ pub(crate) async fn snapshot_if_ahead(machine: &Machine, log: &LogStore) -> Resu
 }
 
 /// raft-and-storage.md 1.5; R1 is `enable_leader_restore`.
-fn config(cluster_id: &str, timings: &Timings) -> Result<Config, StartError> {
+pub(crate) fn config(cluster_id: &str, timings: &Timings) -> Result<Config, StartError> {
     let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let config = Config {
         cluster_name: cluster_id.to_owned(),
@@ -322,8 +322,8 @@ fn config(cluster_id: &str, timings: &Timings) -> Result<Config, StartError> {
 }
 
 /// The proposer's way into openraft.
-struct RaftLog {
-    raft: Raft,
+pub(crate) struct RaftLog {
+    pub(crate) raft: Raft,
 }
 
 impl Log for RaftLog {

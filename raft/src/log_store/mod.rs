@@ -34,13 +34,19 @@ use prost::Message;
 use quorumsql_proto::peer as pb;
 use tokio::sync::watch;
 
-pub(crate) use self::writer::Progress;
+#[cfg(test)]
+pub(crate) use self::backend::Scanned;
 use self::{
-    backend::{Backend, BackendReader, MetaKey, damaged},
+    backend::damaged,
     tail::State,
     writer::{Command, Writer},
 };
+pub(crate) use self::{
+    backend::{Backend, BackendReader, MetaKey},
+    writer::{Progress, WriterLoop},
+};
 use crate::{
+    blocking,
     error::StartError,
     handle::{LogStatus, LogStoreKind},
     network::convert,
@@ -88,10 +94,15 @@ impl LogStore {
         };
         #[cfg(debug_assertions)]
         let backend = faults::wrap(backend, directory);
-        Self::recover(backend, owner)
+        Self::recover(backend, owner, WriterLoop::spawn)
     }
 
-    fn recover(mut backend: Box<dyn Backend>, owner: &str) -> Result<Self, StartError> {
+    /// Reads what `backend` holds; `run` makes the writer's loop run.
+    pub(crate) fn recover(
+        mut backend: Box<dyn Backend>,
+        owner: &str,
+        run: impl FnOnce(WriterLoop) -> io::Result<()>,
+    ) -> Result<Self, StartError> {
         check_owner(backend.as_mut(), owner)?;
         let mut state = State::default();
         state.vote = read_meta::<pb::Vote>(backend.as_mut(), MetaKey::Vote)?.map(|vote| convert::vote_from(&vote));
@@ -101,7 +112,8 @@ impl LogStore {
         load_entries(backend.as_mut(), &mut state)?;
         let flushed_below = state.end();
         let older = backend.reader();
-        let writer = Writer::start(backend, flushed_below).map_err(storage)?;
+        let (writer, writes) = Writer::new(backend, flushed_below);
+        run(writes).map_err(storage)?;
         let shared = Shared { state: Mutex::new(state), older, progress: writer.progress() };
         Ok(Self { shared: Arc::new(shared), writer })
     }
@@ -247,8 +259,7 @@ impl LogReader {
             return Ok(newer);
         }
         let reader = self.shared.older.clone();
-        let (mut entries, complete) =
-            tokio::task::spawn_blocking(move || read_older(reader.as_ref(), older, max_bytes)).await.map_err(io::Error::other)??;
+        let (mut entries, complete) = blocking::run(move || read_older(reader.as_ref(), older, max_bytes)).await??;
         if complete && max_bytes == usize::MAX {
             entries.extend(newer);
         }

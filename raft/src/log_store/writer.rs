@@ -74,13 +74,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(backend: Box<dyn Backend>, flushed_below: u64) -> io::Result<Self> {
+    /// A queue and the loop that empties it, which the caller makes run.
+    pub(crate) fn new(backend: Box<dyn Backend>, flushed_below: u64) -> (Self, WriterLoop) {
         let (queue, commands) = mpsc::channel(QUEUE);
         let (published, progress) = watch::channel(Progress { flushed_below, ..Progress::default() });
         let busy = Busy::new();
-        let thread = Thread { backend, commands, progress: published, busy: busy.clone() };
-        thread::Builder::new().name("raft-log".into()).spawn(move || thread.run())?;
-        Ok(Self { queue, room: Arc::new(Semaphore::new(QUEUE_BYTES)), progress, busy })
+        let writes = WriterLoop { backend, commands, progress: published, busy: busy.clone() };
+        (Self { queue, room: Arc::new(Semaphore::new(QUEUE_BYTES)), progress, busy }, writes)
     }
 
     /// Waits until entries of this size may enter the queue; one that is larger than the queue enters an empty one.
@@ -110,14 +110,20 @@ impl Writer {
     }
 }
 
-struct Thread {
+/// The receiving end: the only one that writes.
+pub(crate) struct WriterLoop {
     backend: Box<dyn Backend>,
-    commands: mpsc::Receiver<Command>,
+    pub(crate) commands: mpsc::Receiver<Command>,
     progress: watch::Sender<Progress>,
     busy: Arc<Busy>,
 }
 
-impl Thread {
+impl WriterLoop {
+    /// Runs it on a thread of its own.
+    pub(crate) fn spawn(self) -> io::Result<()> {
+        thread::Builder::new().name("raft-log".into()).spawn(move || self.run()).map(drop)
+    }
+
     fn run(mut self) {
         let mut failed: Option<String> = None;
         while let Some(first) = self.commands.blocking_recv() {
@@ -143,6 +149,12 @@ impl Thread {
 
     fn write(&mut self, batch: &[Command]) -> io::Result<()> {
         let _span = tracing::info_span!("raft.append", raft.commands = batch.len()).entered();
+        let purge = self.stage(batch)?;
+        self.sync(purge)
+    }
+
+    /// Hands a batch to the backend, in order; returns up to where it purges.
+    pub(crate) fn stage(&mut self, batch: &[Command]) -> io::Result<Option<u64>> {
         let mut purge = None;
         for command in batch {
             match command {
@@ -157,6 +169,11 @@ impl Thread {
                 Command::Close { .. } => {}
             }
         }
+        Ok(purge)
+    }
+
+    /// Makes what was staged durable.
+    pub(crate) fn sync(&mut self, purge: Option<u64>) -> io::Result<()> {
         self.backend.sync()?;
         // Rows go only after the mark that hides them is durable; when they come back after a crash, it still does.
         if let Some(index) = purge {
@@ -169,7 +186,7 @@ impl Thread {
     }
 
     /// Answers every command; `true` = closed.
-    fn answer(&self, batch: Vec<Command>, result: &io::Result<()>) -> bool {
+    pub(crate) fn answer(&self, batch: Vec<Command>, result: &io::Result<()>) -> bool {
         let copy = || match result {
             Ok(()) => Ok(()),
             Err(e) => Err(io::Error::new(e.kind(), e.to_string())),
@@ -260,7 +277,8 @@ mod tests {
     #[tokio::test]
     async fn an_error_is_final_even_if_the_disk_recovers() {
         let disk = Failing::default();
-        let writer = Writer::start(Box::new(disk.clone()), 5).unwrap();
+        let (writer, writes) = Writer::new(Box::new(disk.clone()), 5);
+        writes.spawn().unwrap();
         let vote = |done| Command::Meta { key: MetaKey::Vote, value: vec![1], done };
         writer.call(vote).await.unwrap();
         disk.broken.store(true, Ordering::SeqCst);

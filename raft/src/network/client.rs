@@ -197,8 +197,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, Rpc> {
         let mut client = self.client()?;
-        // openraft grants a heartbeat interval, which a slow disk exceeds with many entries; it does not enforce it here.
-        let option = if rpc.entries.is_empty() { option } else { RPCOption::new(option.hard_ttl().max(ENTRIES_TIMEOUT)) };
+        let option = patience(&rpc, option);
         let response = self.call(RPCTypes::AppendEntries, &option, client.append(convert::append_request_to(&rpc))).await?;
         convert::append_response_from(response).map_err(malformed)
     }
@@ -243,6 +242,12 @@ impl RaftNetworkV2<TypeConfig> for Peer {
             response.vote.as_ref().map(convert::vote_from).ok_or_else(|| NetworkError::from_string("malformed snapshot response"))?;
         Ok(SnapshotResponse::new(vote))
     }
+}
+
+/// How long an answer is awaited. openraft grants a heartbeat interval, which a slow disk exceeds with many entries; it does not
+/// enforce it.
+pub(crate) fn patience(rpc: &AppendEntriesRequest<TypeConfig>, option: RPCOption) -> RPCOption {
+    if rpc.entries.is_empty() { option } else { RPCOption::new(option.hard_ttl().max(ENTRIES_TIMEOUT)) }
 }
 
 /// Header, then the file in pieces. A read error ends the stream early; the receiver then refuses the snapshot.

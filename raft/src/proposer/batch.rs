@@ -1,11 +1,12 @@
 //! One batch: each request is computed on the rows left by the one before it, then everything is rolled back.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use prost::Message;
 use quorumsql_proto::log as pb;
+use tokio::time::Instant;
 
 use super::speculation::Speculation;
 use super::work::{Answer, Computed, Task, What};

@@ -83,10 +83,21 @@ pub(crate) struct Proposer {
 impl Proposer {
     /// Starts the task on the current tokio runtime; it ends when the last handle is dropped.
     pub(crate) fn start<L: Log>(state: Arc<StateMachine>, log: Arc<L>, validator: Arc<dyn Validator>) -> Self {
+        let (proposer, task) = Self::new(state, log, validator);
+        tokio::spawn(task);
+        proposer
+    }
+
+    /// A handle and the task behind it, which the caller spawns.
+    pub(crate) fn new<L: Log>(
+        state: Arc<StateMachine>,
+        log: Arc<L>,
+        validator: Arc<dyn Validator>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, tasks) = mpsc::channel(QUEUE_LENGTH);
         let (lead, leading) = watch::channel(None);
-        tokio::spawn(worker::run(Worker::new(state, log, validator, leading), tasks));
-        Self { queue, queued_bytes: Arc::default(), lead: Arc::new(lead) }
+        let task = worker::run(Worker::new(state, log, validator, leading), tasks);
+        (Self { queue, queued_bytes: Arc::default(), lead: Arc::new(lead) }, task)
     }
 
     /// Tells it that this node leads in `term` (it opens for work once an entry of that term is applied), or that it does not.
@@ -147,7 +158,7 @@ impl Proposer {
             Err(mpsc::error::TrySendError::Full(_)) => return (Answer::Rejected(Rejection::queue_full()), Vec::new()),
             Err(mpsc::error::TrySendError::Closed(_)) => return (Answer::NotLeader, Vec::new()),
         }
-        match tokio::time::timeout_at(deadline.into(), reply).await {
+        match tokio::time::timeout_at(deadline, reply).await {
             Ok(Ok(answer)) => answer,
             // The worker is gone together with its runtime, or the time is over.
             Ok(Err(_)) | Err(_) if !progress.abandon() => (Answer::Unknown, Vec::new()),

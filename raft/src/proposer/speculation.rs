@@ -6,7 +6,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use parking_lot::Mutex;
 use quorumsql_proto::log as pb;
@@ -14,6 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthContext, Authorization};
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, params_from_iter};
+use tokio::time::Instant;
 
 use super::authorizer::{self, Access};
 use crate::command::{Layer, Rejection, Value};

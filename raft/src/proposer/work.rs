@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use quorumsql_proto::log as pb;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::command::{Committed, LayerCopy, Op, Origin, Rejection, RequestId, Value};
 use crate::state_machine::ApplyResult;

@@ -13,6 +13,7 @@ use super::batch;
 use super::speculation::Speculation;
 use super::work::{Answer, Computed, Task};
 use super::{Log, ProposeError};
+use crate::blocking;
 use crate::command::{Applied, Rejection, Validator};
 use crate::state_machine::{ApplyOutcome, ApplyResult, StateMachine, StorageError};
 
@@ -126,7 +127,7 @@ impl<L: Log> Worker<L> {
             return;
         }
         let (state, speculation, validator) = (self.state.clone(), self.speculation.clone(), self.validator.clone());
-        let work = tokio::task::spawn_blocking(move || {
+        let work = blocking::run(move || {
             let computed = compute(&state, &speculation, &validator, &taken);
             (taken, computed)
         });
