@@ -22,6 +22,7 @@ use crate::{
 mod members;
 mod peers;
 mod retries;
+mod snapshots;
 
 /// Slower machines than any of ours stay below this.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

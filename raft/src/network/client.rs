@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use quorumsql_proto::peer::{
     self as pb, internal_client::InternalClient, raft_transport_client::RaftTransportClient, snapshot_chunk::Part,
 };
+use tokio::sync::Semaphore;
 use tonic::{
     Request, Response, Status,
     metadata::{Ascii, MetadataValue},
@@ -33,6 +34,9 @@ use crate::{
 
 /// A message with entries is answered after the peer's durable point.
 const ENTRIES_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Snapshots that are sent at once.
+const SNAPSHOTS_OUT: usize = 2;
 
 type Rpc = RPCError<TypeConfig>;
 /// A channel that says who calls whom in which cluster.
@@ -51,6 +55,8 @@ struct Shared {
     tls: PeerTls,
     /// One channel a peer for everything but Raft itself.
     channels: Mutex<HashMap<u64, (String, PeerChannel)>>,
+    /// Snapshots on their way out: one a peer is openraft's doing.
+    snapshots: Semaphore,
 }
 
 /// Adds the metadata of every call.
@@ -76,7 +82,16 @@ impl Interceptor for Caller {
 impl Peers {
     pub(crate) fn new(identity: &Identity, tls: PeerTls) -> Self {
         let Identity { cluster_id, node_id, incarnation, .. } = identity.clone();
-        Self { shared: Arc::new(Shared { cluster_id, node_id, incarnation, tls, channels: Mutex::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                cluster_id,
+                node_id,
+                incarnation,
+                tls,
+                channels: Mutex::default(),
+                snapshots: Semaphore::new(SNAPSHOTS_OUT),
+            }),
+        }
     }
 
     /// A new channel, which connects when it is first used and again after each failure.
@@ -140,7 +155,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: u64, node: &Member) -> Peer {
-        Peer { from: self.shared.node_id, target, client: self.dial(target, &node.raft_addr).map_err(|e| e.to_string()).map(transport) }
+        Peer { shared: self.shared.clone(), target, client: self.dial(target, &node.raft_addr).map_err(|e| e.to_string()).map(transport) }
     }
 }
 
@@ -150,7 +165,7 @@ fn transport(channel: PeerChannel) -> RaftTransportClient<PeerChannel> {
 
 /// One connection to one peer. openraft asks for three: entries, heartbeats, snapshots; each dials for itself.
 pub(crate) struct Peer {
-    from: u64,
+    shared: Arc<Shared>,
     target: u64,
     client: Result<RaftTransportClient<PeerChannel>, String>,
 }
@@ -171,7 +186,7 @@ impl Peer {
         match tokio::time::timeout(timeout, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(from_status(&status)),
-            Err(_) => Err(Timeout { action, id: self.from, target: self.target, timeout }.into()),
+            Err(_) => Err(Timeout { action, id: self.shared.node_id, target: self.target, timeout }.into()),
         }
     }
 }
@@ -233,7 +248,11 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
         let mut client = self.client()?;
-        let call = self.call(RPCTypes::InstallSnapshot, &option, client.install_snapshot(chunks(vote, snapshot)));
+        let call = async {
+            // The time that openraft grants is for the transfer, not for the wait.
+            let _turn = self.shared.snapshots.acquire().await;
+            self.call(RPCTypes::InstallSnapshot, &option, client.install_snapshot(chunks(vote, snapshot))).await
+        };
         let response = tokio::select! {
             closed = cancel => return Err(closed.into()),
             response = call => response?,
