@@ -74,7 +74,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
 
     let mut requests = life.shutdown_requests();
     requests.wait_for(|count| *count > 0).await?;
-    shutdown::drain(&config.drain, &life, &dataplane).await;
+    tokio::join!(consensus.stand_down(), shutdown::drain(&config.drain, &life, &dataplane));
     life.enter(Stage::Stopping);
     tracing::info!("node stops");
     if tokio::time::timeout(Duration::from_secs(5), consensus.shutdown()).await.is_err() {

@@ -130,6 +130,8 @@ pub struct ClusterStatus {
     pub voters: usize,
     /// Voters that answer, this one included.
     pub voters_reachable: usize,
+    /// Messages of leaders, heartbeats among them, that this node has accepted since its start.
+    pub leader_messages: u64,
 }
 
 /// Size and health of this node's Raft log.
@@ -264,6 +266,14 @@ impl Consensus {
         let core = self.inner.core.clone();
         let done = self.inner.handle.spawn(async move { core.transfer_leadership(to, timeout).await });
         done.await.unwrap_or_else(|_| Err(Rejection::read_only("configuration is read-only: consensus has ended")))
+    }
+
+    /// Before a planned stop: this node hands leadership over if it has it, and does not stand for election any more.
+    pub async fn stand_down(&self) {
+        let core = self.inner.core.clone();
+        if self.inner.handle.spawn(async move { core.stand_down().await }).await.is_err() {
+            tracing::error!("handing over leadership panicked");
+        }
     }
 
     /// Transfers leadership if this node leads, then stops. Idempotent; afterwards writes and linearizable reads fail.

@@ -59,6 +59,12 @@ fn raft(out: &mut Exposition, status: &ClusterStatus) {
         "1 when this node takes no part in consensus any more",
         u8::from(status.consensus_stopped.is_some()),
     );
+    out.single(
+        "quorumsql_raft_leader_messages_total",
+        Kind::Counter,
+        "Messages of leaders, heartbeats among them, that were accepted",
+        status.leader_messages,
+    );
     out.single("quorumsql_raft_voters", Kind::Gauge, "Voters in the membership", status.voters);
     out.single("quorumsql_raft_voters_reachable", Kind::Gauge, "Voters that answer, this node included", status.voters_reachable);
     if let Some(millis) = status.leader_contact_ms {

@@ -2,10 +2,12 @@
 //!
 //! One binary, so that it links once. Each test has its own servers and its own net 127.A.B; none waits by sleeping.
 
+mod busy;
 mod clients;
 mod demo;
 mod drain;
 mod leader_killed;
 mod lone_node;
+mod members;
 mod replicated_rule;
 mod support;

@@ -194,9 +194,15 @@ impl Core {
         }
     }
 
+    /// Hands leadership over if this node has it, and lets others have it from now on.
+    pub(crate) async fn stand_down(&self) {
+        self.raft.runtime_config().elect(false);
+        membership::transfer::before_stop(self).await;
+    }
+
     /// Hands leadership over if this node has it, then ends everything in order.
     pub(crate) async fn shutdown(&self) {
-        membership::transfer::before_stop(self).await;
+        self.stand_down().await;
         self.proposer.lead(None);
         for task in self.tasks.lock().drain(..) {
             task.abort();

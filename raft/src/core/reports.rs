@@ -5,7 +5,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -28,17 +31,24 @@ const PROTOCOL: u32 = 1;
 /// When this node last heard from which leader.
 pub(crate) struct Contact {
     started: Instant,
+    messages: AtomicU64,
     last: Mutex<Option<(u64, Instant)>>,
 }
 
 impl Contact {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), last: Mutex::new(None) }
+        Self { started: Instant::now(), messages: AtomicU64::new(0), last: Mutex::new(None) }
     }
 
     /// A message of a leader was accepted.
     pub(crate) fn heard(&self, leader: u64) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
         *self.last.lock() = Some((leader, Instant::now()));
+    }
+
+    /// Messages of leaders, heartbeats among them, that were accepted since the start.
+    pub(crate) fn messages(&self) -> u64 {
+        self.messages.load(Ordering::Relaxed)
     }
 
     /// Last leader and the age of the contact.

@@ -73,6 +73,7 @@ impl Core {
             consensus_stopped: self.stopped.borrow().clone(),
             voters,
             voters_reachable,
+            leader_messages: self.contact.messages(),
         }
     }
 

@@ -138,7 +138,10 @@ async fn promote(core: &Core, metrics: &Metrics, id: u64, replaces: Option<u64>)
     }
     set_voters(core, voters).await?;
     tracing::info!(node = id, replaces, "learner has caught up and votes now");
-    Ok(())
+    match replaces {
+        Some(old) => retire(core, old).await,
+        None => Ok(()),
+    }
 }
 
 /// This node leads and is to leave: somebody else has to do it.
