@@ -6,6 +6,7 @@
 //! waited for. A server that is not installed is a failure of set-up, not a skip: `deploy/test` installs them all.
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 pub mod cluster;
 pub mod process;
 pub mod servers;

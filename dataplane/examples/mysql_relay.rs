@@ -7,9 +7,10 @@ use std::io::Read;
 use std::sync::Arc;
 
 use quorumsql_dataplane::config::{
-    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, TlsMode, User,
+    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, User,
 };
 use quorumsql_dataplane::rules::{CompileOptions, RuleRow, RuleSet};
+use quorumsql_dataplane::tls::ServerTls;
 use quorumsql_dataplane::{DataPlane, DataPlaneOptions};
 
 fn hostgroup(id: u32, address: &str) -> (HostgroupId, Arc<Hostgroup>) {
@@ -21,7 +22,7 @@ fn hostgroup(id: u32, address: &str) -> (HostgroupId, Arc<Hostgroup>) {
         status: ServerStatus::Online,
         weight: 1,
         max_connections: 1000,
-        tls: TlsMode::Disable,
+        tls: ServerTls::Disable,
         latency_us: 0,
     };
     (id, Arc::new(Hostgroup { id, servers: vec![Arc::new(server)] }))

@@ -11,6 +11,7 @@ use std::time::Duration;
 use quorumsql_wire::sql::ScanOptions;
 
 use crate::rules::RuleSet;
+use crate::tls::{ClientTls, ServerTls};
 
 /// ProxySQL's number of a server group; MySQL and PostgreSQL have separate number spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -66,6 +67,8 @@ pub struct ProtocolConfig {
     pub domains: Vec<Domain>,
     /// Variables with an effect.
     pub variables: Arc<Variables>,
+    /// What clients that ask for TLS get; `None` = it is not offered.
+    pub client_tls: Option<Arc<ClientTls>>,
 }
 
 /// A pair of hostgroups whose reader side the routing guard protects (design.md section 6).
@@ -156,7 +159,7 @@ impl ServerStatus {
     }
 }
 
-/// How a connection to a server is protected (design.md section 8).
+/// The five ways in which connections to servers can be protected (design.md section 8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TlsMode {
     /// Plain text.
@@ -184,8 +187,8 @@ pub struct Server {
     pub weight: u32,
     /// Most connections of this node to it in this hostgroup, used and free together.
     pub max_connections: u32,
-    /// `use_ssl` and `*-ssl_p2s_mode` resolved.
-    pub tls: TlsMode,
+    /// `use_ssl` and `*-ssl_p2s_*` resolved.
+    pub tls: ServerTls,
     /// Last monitor ping in microseconds; 0 = unknown.
     pub latency_us: u64,
 }

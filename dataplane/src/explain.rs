@@ -258,12 +258,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::config::{Domain, GuardMode, Hostgroup, ServerAddress, TlsMode, User, Variables};
+    use crate::config::{Domain, GuardMode, Hostgroup, ServerAddress, User, Variables};
     use crate::rules::{CompileOptions, RuleRow, RuleSet};
 
     fn server(hostgroup: HostgroupId, host: &str, weight: u32, status: ServerStatus) -> Arc<Server> {
         let address = ServerAddress { host: host.into(), port: 3306 };
-        Arc::new(Server { hostgroup, address, status, weight, max_connections: 10, tls: TlsMode::Disable, latency_us: 0 })
+        Arc::new(Server { hostgroup, address, status, weight, max_connections: 10, tls: crate::tls::ServerTls::Disable, latency_us: 0 })
     }
 
     fn config(mode: GuardMode) -> RuntimeConfig {
@@ -305,6 +305,7 @@ mod tests {
             rules: Arc::new(RuleSet::compile(rules, CompileOptions::default()).unwrap().0),
             domains: vec![Domain { writer, reader }],
             variables: Arc::new(Variables { routing_guard: mode, ..Variables::default() }),
+            ..ProtocolConfig::default()
         };
         RuntimeConfig { index: 1, revision: 1, mysql: Arc::new(side), pgsql: Arc::default() }
     }

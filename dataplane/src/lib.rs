@@ -33,6 +33,7 @@ pub mod routing;
 pub mod rules;
 pub(crate) mod session;
 pub mod stats;
+pub mod tls;
 pub mod worker;
 
 pub use data_plane::{DataPlane, DataPlaneOptions};

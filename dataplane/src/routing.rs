@@ -31,7 +31,8 @@ pub fn pick(count: usize, weight: impl Fn(usize) -> u32, random: u64) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{HostgroupId, ServerAddress, TlsMode};
+    use crate::config::{HostgroupId, ServerAddress};
+    use crate::tls::ServerTls;
 
     fn server(status: ServerStatus, weight: u32, latency_us: u64) -> Server {
         Server {
@@ -40,7 +41,7 @@ mod tests {
             status,
             weight,
             max_connections: 10,
-            tls: TlsMode::Disable,
+            tls: ServerTls::Disable,
             latency_us,
         }
     }

@@ -9,19 +9,27 @@ use crate::admin::local::LocalTables;
 use crate::lifecycle::Lifecycle;
 use crate::monitor::Monitor;
 use crate::runtime::Runtime;
+use crate::tls::Certificates;
 
 /// Facts of this node for SQL.
 pub(crate) struct NodeFacts {
     runtime: Arc<Runtime>,
     monitor: Monitor,
     life: Arc<Lifecycle>,
+    certificates: Arc<Certificates>,
     /// `mysql-threads`, `mysql-interfaces` …: decided by the bootstrap file.
     variables: Vec<(String, String)>,
 }
 
 impl NodeFacts {
-    pub(crate) fn new(runtime: Arc<Runtime>, monitor: Monitor, life: Arc<Lifecycle>, variables: Vec<(String, String)>) -> Self {
-        Self { runtime, monitor, life, variables }
+    pub(crate) fn new(
+        runtime: Arc<Runtime>,
+        monitor: Monitor,
+        life: Arc<Lifecycle>,
+        certificates: Arc<Certificates>,
+        variables: Vec<(String, String)>,
+    ) -> Self {
+        Self { runtime, monitor, life, certificates, variables }
     }
 }
 
@@ -43,6 +51,10 @@ impl LocalTables for NodeFacts {
 
     fn monitor_log(&self, table: &str) -> Vec<Vec<SqlValue>> {
         self.monitor.log_table(table)
+    }
+
+    fn reload_tls(&self) -> Result<(), String> {
+        self.certificates.reload().map_err(|error| format!("{error:#}"))
     }
 
     fn shut_down(&self) {

@@ -18,6 +18,7 @@ mod runtime;
 mod shutdown;
 mod sql_server;
 mod telemetry;
+mod tls;
 mod wiring;
 
 use std::process::ExitCode;

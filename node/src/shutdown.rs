@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::config::DrainSection;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::telemetry::Telemetry;
+use crate::tls::Certificates;
 
 /// SIGINT cuts every wait to this.
 const INTERRUPTED_WAIT: Duration = Duration::from_secs(5);
@@ -36,7 +37,7 @@ impl Signals {
     }
 
     /// Runs for as long as the process does.
-    pub(crate) async fn follow(mut self, life: &Lifecycle, telemetry: &Telemetry) {
+    pub(crate) async fn follow(mut self, life: &Lifecycle, telemetry: &Telemetry, certificates: &Certificates) {
         loop {
             tokio::select! {
                 _ = self.terminate.recv() => life.request_shutdown(),
@@ -49,7 +50,11 @@ impl Signals {
                     std::process::exit(0);
                 }
                 _ = self.reopen.recv() => telemetry.reopen(),
-                _ = self.hangup.recv() => tracing::info!("SIGHUP: the bootstrap file is read at start only; nothing is reloaded"),
+                _ = self.hangup.recv() => {
+                    tracing::info!("SIGHUP: TLS files are read again; the bootstrap file is read at start only");
+                    // An error has been logged, and the former files stay in use.
+                    let _ = certificates.reload();
+                }
             }
         }
     }

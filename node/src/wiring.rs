@@ -7,9 +7,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use quorumsql_dataplane::{DataPlane, DataPlaneOptions};
 use quorumsql_raft::{Consensus, LogStoreKind, RaftOptions, Timings};
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -26,6 +23,7 @@ use crate::runtime::{Observed, RowValidator, Runtime};
 use crate::shutdown::{self, Signals};
 use crate::sql_server::{Face, ServeOptions};
 use crate::telemetry::Telemetry;
+use crate::tls::Certificates;
 
 /// Runs a node until it is told to stop.
 pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
@@ -33,9 +31,11 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     report_panics();
     let life = Arc::new(Lifecycle::new());
     let signals = Signals::install()?;
+    let (chain, key) = config.server_certificate();
+    let certificates = Certificates::load(chain, key).context("the certificate that clients are shown ([tls] server_cert, server_key)")?;
     {
-        let (life, telemetry) = (life.clone(), telemetry.clone());
-        tokio::spawn(async move { signals.follow(&life, &telemetry).await });
+        let (life, telemetry, certificates) = (life.clone(), telemetry.clone(), certificates.clone());
+        tokio::spawn(async move { signals.follow(&life, &telemetry, &certificates).await });
     }
     let consensus = Consensus::start(raft_options(&config), Arc::new(RowValidator)).await?;
     let identity = consensus.identity();
@@ -44,7 +44,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
         data_dir = %config.node.data_dir.display(), "node starts"
     );
 
-    let (runtime, initial) = Runtime::start(consensus.clone(), &Observed::default());
+    let (runtime, initial) = Runtime::start(consensus.clone(), certificates.clone(), &Observed::default());
     let (monitor, observed) = Monitor::start(runtime.targets());
     let dataplane = DataPlane::start(DataPlaneOptions { threads: config.node.threads, slot: identity.slot }, initial)?;
 
@@ -58,7 +58,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     };
     http::spawn(http, seen)?;
 
-    let facts = Arc::new(NodeFacts::new(runtime.clone(), monitor, life.clone(), own_variables(&config)));
+    let facts = Arc::new(NodeFacts::new(runtime.clone(), monitor, life.clone(), certificates.clone(), own_variables(&config)));
     let mut tasks = JoinSet::new();
     serve_grpc(&config, &consensus, &runtime, &mut tasks).await?;
     {
@@ -70,7 +70,7 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
         let (consensus, runtime, dataplane, life) = (consensus.clone(), runtime.clone(), dataplane.clone(), life.clone());
         tasks.spawn(async move { interfaces::open(interfaces, &consensus, &runtime, &dataplane, &life).await });
     }
-    serve_admin(&config, AdminServer::new(consensus.clone(), dataplane.clone(), facts), &mut tasks).await?;
+    serve_admin(&config, AdminServer::new(consensus.clone(), dataplane.clone(), facts), &certificates, &mut tasks).await?;
 
     let mut requests = life.shutdown_requests();
     requests.wait_for(|count| *count > 0).await?;
@@ -135,9 +135,11 @@ async fn serve_grpc(config: &NodeConfig, consensus: &Consensus, runtime: &Arc<Ru
         return Ok(());
     }
     let (listener, local) = bind("listen.grpc", &config.listen.grpc).await?;
-    let protection = match server_certificate(config, "listen.grpc", local)? {
-        Some((certificate, key)) => Protection::Tls { certificate, key },
-        None => Protection::Plain,
+    let protection = if demands_tls(config, "listen.grpc", local) {
+        let (certificate, key) = config.server_certificate();
+        Protection::Tls { certificate: std::fs::read(certificate)?, key: std::fs::read(key)? }
+    } else {
+        Protection::Plain
     };
     let (consensus, runtime) = (consensus.clone(), runtime.clone());
     tasks.spawn(async move {
@@ -149,7 +151,12 @@ async fn serve_grpc(config: &NodeConfig, consensus: &Consensus, runtime: &Arc<Ru
     Ok(())
 }
 
-async fn serve_admin(config: &NodeConfig, server: AdminServer, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+async fn serve_admin(
+    config: &NodeConfig,
+    server: AdminServer,
+    certificates: &Arc<Certificates>,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
     for (key, address, face) in
         [("listen.admin_mysql", &config.listen.admin_mysql, Face::Mysql), ("listen.admin_pgsql", &config.listen.admin_pgsql, Face::Pgsql)]
     {
@@ -157,8 +164,7 @@ async fn serve_admin(config: &NodeConfig, server: AdminServer, tasks: &mut JoinS
             continue;
         }
         let (listener, local) = bind(key, address).await?;
-        let tls = server_certificate(config, key, local)?.map(|(certificate, key)| tls_config(&certificate, &key)).transpose()?;
-        let options = ServeOptions { require_tls: tls.is_some(), tls };
+        let options = ServeOptions { require_tls: demands_tls(config, key, local), tls: Some(certificates.clone()) };
         let server = server.clone();
         tasks.spawn(async move {
             match face {
@@ -168,12 +174,6 @@ async fn serve_admin(config: &NodeConfig, server: AdminServer, tasks: &mut JoinS
         });
     }
     Ok(())
-}
-
-fn tls_config(certificate: &[u8], key: &[u8]) -> anyhow::Result<Arc<ServerConfig>> {
-    let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>().context("server certificate")?;
-    let key = PrivateKeyDer::from_pem_slice(key).context("server key")?;
-    Ok(Arc::new(ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?))
 }
 
 /// `admin-admin_credentials` in force.
@@ -188,23 +188,10 @@ async fn bind(key: &str, address: &str) -> anyhow::Result<(TcpListener, bool)> {
     Ok((listener, grpc::is_loopback(address.ip())))
 }
 
-/// Certificate and key of an admin listener: none on loopback; off it there must be one, or an explicit `allow_insecure`.
-fn server_certificate(config: &NodeConfig, key: &str, local: bool) -> anyhow::Result<Option<(Vec<u8>, Vec<u8>)>> {
-    if local {
-        return Ok(None);
+/// Whether an admin listener refuses plain text: off loopback it does, unless `allow_insecure` is said.
+fn demands_tls(config: &NodeConfig, key: &str, local: bool) -> bool {
+    if !local && config.listen.allow_insecure {
+        tracing::warn!(listener = key, "listens off loopback without demanding TLS because listen.allow_insecure is set");
     }
-    if config.listen.allow_insecure {
-        tracing::warn!(listener = key, "listens off loopback without TLS because listen.allow_insecure is set");
-        return Ok(None);
-    }
-    let (certificate, private) = config.server_certificate();
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).with_context(|| {
-            format!(
-                "{key} is not on loopback and needs TLS: cannot read {} (listen.allow_insecure = true would do without)",
-                path.display()
-            )
-        })
-    };
-    Ok(Some((read(&certificate)?, read(&private)?)))
+    !local && !config.listen.allow_insecure
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod mysql;
 pub(crate) mod pgsql;
+mod tls;

@@ -259,7 +259,7 @@ impl<D: Dialect> Pool<D> {
     }
 
     fn pop_idle(&self, row: &ServerRow, server: &Server, key: &PoolKey) -> Option<Box<Entry<D>>> {
-        let entry = self.idle.borrow_mut().pop(row.peer, server.tls, key)?;
+        let entry = self.idle.borrow_mut().pop(row.peer, &server.tls, key)?;
         entry.row.cells(self.worker).free.sub(1);
         Some(entry)
     }
@@ -292,7 +292,7 @@ impl<D: Dialect> Pool<D> {
             Ok(backend) => {
                 cells.ok.add(1);
                 let born = self.ticker.now();
-                let entry = Entry { backend, row: slot.keep(), tls: server.tls, key: key.clone(), born, last_used: born };
+                let entry = Entry { backend, row: slot.keep(), tls: server.tls.clone(), key: key.clone(), born, last_used: born };
                 Ok(Box::new(entry))
             }
             Err(error) => {
@@ -308,7 +308,7 @@ impl<D: Dialect> Pool<D> {
 
     /// Waits in the row's queue; `None` = choose anew.
     async fn wait_for(self: &Rc<Self>, ctx: &Rc<WorkerContext>, row: &Arc<ServerRow>, server: &Server, key: &PoolKey) -> Option<Won<D>> {
-        let place = Place { pool: self, row: Arc::clone(row), waiter: Waiter::new(self.worker, server.tls, key.clone()) };
+        let place = Place { pool: self, row: Arc::clone(row), waiter: Waiter::new(self.worker, server.tls.clone(), key.clone()) };
         row.slots.enqueue(&place.waiter, row.max());
         if !row.keeps_connections() {
             // It went out of service while this waiter was queued: nobody would send it away.
@@ -342,7 +342,7 @@ impl<D: Dialect> Pool<D> {
             Some((age, Ok(backend))) => {
                 let born = now.saturating_sub(age);
                 let (row, key) = (slot.keep(), key.clone());
-                Won::Entry(Box::new(Entry { backend, row, tls: server.tls, key, born, last_used: now }))
+                Won::Entry(Box::new(Entry { backend, row, tls: server.tls.clone(), key, born, last_used: now }))
             }
             _ => Won::Slot(slot),
         }

@@ -10,8 +10,9 @@ use super::key::PoolKey;
 use super::row::{RowCells, ServerRow};
 use super::slots::Grant;
 use super::{Dialect, Pool};
-use crate::config::{HostgroupId, ServerAddress, TlsMode};
+use crate::config::{HostgroupId, ServerAddress};
 use crate::stats::Counter;
+use crate::tls::ServerTls;
 use crate::worker::link::{IdleCheck, Link};
 use crate::worker::session::SessionEntry;
 
@@ -19,7 +20,7 @@ use crate::worker::session::SessionEntry;
 pub(crate) struct Entry<D: Dialect> {
     pub(crate) backend: D::Backend,
     pub(crate) row: Arc<ServerRow>,
-    pub(crate) tls: TlsMode,
+    pub(crate) tls: ServerTls,
     pub(crate) key: PoolKey,
     /// Ticks of the worker's clock.
     pub(crate) born: u64,
@@ -45,8 +46,8 @@ impl<D: Dialect> Listed for Box<Entry<D>> {
         self.row.peer
     }
 
-    fn tls(&self) -> TlsMode {
-        self.tls
+    fn tls(&self) -> &ServerTls {
+        &self.tls
     }
 
     fn key(&self) -> &PoolKey {

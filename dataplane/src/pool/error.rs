@@ -4,6 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use crate::config::HostgroupId;
+use crate::tls::TlsError;
 use crate::worker::session::Signal;
 
 /// An error that a server answered to a login, as it sent it.
@@ -49,7 +50,11 @@ pub enum ConnectError {
     /// The server does not speak the protocol, or closed in the middle of the login.
     #[error("{0}")]
     Protocol(String),
-    /// This side cannot log in as configured (no usable password, TLS demanded and not offered): never shuns, not retried.
+    /// TLS was wanted and there is none: the server does not offer it, or its certificate is not good. There is no way on in
+    /// plain text; another server may do better.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+    /// This side cannot log in as configured (no usable password): never shuns, not retried.
     #[error("{0}")]
     Unusable(String),
 }
@@ -59,7 +64,7 @@ impl ConnectError {
     #[must_use]
     pub fn is_retried(&self) -> bool {
         match self {
-            Self::Io(_) | Self::Timeout | Self::Protocol(_) => true,
+            Self::Io(_) | Self::Timeout | Self::Protocol(_) | Self::Tls(_) => true,
             Self::Server { fault, .. } => *fault == Fault::Server,
             Self::Unusable(_) => false,
         }

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::key::PoolKey;
-use crate::config::TlsMode;
+use crate::tls::ServerTls;
 
 /// What decides in which list a thing is.
 pub(crate) trait Listed {
     fn peer(&self) -> u64;
-    fn tls(&self) -> TlsMode;
+    fn tls(&self) -> &ServerTls;
     fn key(&self) -> &PoolKey;
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct IdleLists<T> {
 #[derive(Debug)]
 struct List<T> {
     peer: u64,
-    tls: TlsMode,
+    tls: ServerTls,
     key: PoolKey,
     /// Oldest first.
     items: Vec<T>,
@@ -48,8 +48,8 @@ impl Hasher for Ready {
     }
 }
 
-fn place(peer: u64, tls: TlsMode, key: &PoolKey) -> u64 {
-    key.hash() ^ (peer << 3 | tls as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+fn place(peer: u64, tls: &ServerTls, key: &PoolKey) -> u64 {
+    key.hash() ^ (peer ^ tls.tag()).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 impl<T> Default for IdleLists<T> {
@@ -60,7 +60,7 @@ impl<T> Default for IdleLists<T> {
 
 impl<T: Listed> IdleLists<T> {
     /// Takes the youngest of a list.
-    pub(crate) fn pop(&mut self, peer: u64, tls: TlsMode, key: &PoolKey) -> Option<T> {
+    pub(crate) fn pop(&mut self, peer: u64, tls: &ServerTls, key: &PoolKey) -> Option<T> {
         let list = self.lists.get_mut(&place(peer, tls, key))?.iter_mut().find(|list| list.is(peer, tls, key))?;
         list.items.pop()
     }
@@ -72,7 +72,7 @@ impl<T: Listed> IdleLists<T> {
         if let Some(list) = lists.iter_mut().find(|list| list.is(peer, tls, key)) {
             list.items.push(item);
         } else {
-            let key = key.clone();
+            let (tls, key) = (tls.clone(), key.clone());
             lists.push(List { peer, tls, key, items: vec![item] });
         }
     }
@@ -108,15 +108,17 @@ impl<T: Listed> IdleLists<T> {
 }
 
 impl<T> List<T> {
-    fn is(&self, peer: u64, tls: TlsMode, key: &PoolKey) -> bool {
-        self.peer == peer && self.tls == tls && self.key == *key
+    fn is(&self, peer: u64, tls: &ServerTls, key: &PoolKey) -> bool {
+        self.peer == peer && self.tls == *tls && self.key == *key
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::TlsMode;
     use crate::pool::key::KeyParts;
+    use crate::tls::Connector;
 
     fn key(user: &str) -> PoolKey {
         PoolKey::new(KeyParts { user: user.into(), ..KeyParts::default() })
@@ -124,7 +126,7 @@ mod tests {
 
     struct Thing {
         peer: u64,
-        tls: TlsMode,
+        tls: ServerTls,
         key: PoolKey,
         number: i32,
     }
@@ -134,8 +136,8 @@ mod tests {
             self.peer
         }
 
-        fn tls(&self) -> TlsMode {
-            self.tls
+        fn tls(&self) -> &ServerTls {
+            &self.tls
         }
 
         fn key(&self) -> &PoolKey {
@@ -143,8 +145,8 @@ mod tests {
         }
     }
 
-    fn thing(peer: u64, tls: TlsMode, user: &str, number: i32) -> Thing {
-        Thing { peer, tls, key: key(user), number }
+    fn thing(peer: u64, tls: &ServerTls, user: &str, number: i32) -> Thing {
+        Thing { peer, tls: tls.clone(), key: key(user), number }
     }
 
     fn numbers(things: impl IntoIterator<Item = Thing>) -> Vec<i32> {
@@ -154,17 +156,18 @@ mod tests {
     #[test]
     fn the_youngest_of_the_right_list_comes_first() {
         let mut idle = IdleLists::default();
-        idle.push(thing(1, TlsMode::Disable, "a", 1));
-        idle.push(thing(1, TlsMode::Disable, "a", 2));
-        idle.push(thing(1, TlsMode::Disable, "b", 3));
-        idle.push(thing(2, TlsMode::Disable, "a", 4));
-        idle.push(thing(1, TlsMode::Require, "a", 5));
+        idle.push(thing(1, &ServerTls::Disable, "a", 1));
+        idle.push(thing(1, &ServerTls::Disable, "a", 2));
+        idle.push(thing(1, &ServerTls::Disable, "b", 3));
+        idle.push(thing(2, &ServerTls::Disable, "a", 4));
+        let [tls, other_tls] = [(); 2].map(|()| ServerTls::new(TlsMode::Require, Connector::broken(String::new())));
+        idle.push(thing(1, &tls, "a", 5));
         for (peer, tls, expected) in [
-            (1, TlsMode::Disable, vec![2]),
-            (1, TlsMode::Disable, vec![1]),
-            (1, TlsMode::Disable, vec![]),
-            (2, TlsMode::Disable, vec![4]),
-            (1, TlsMode::VerifyCa, vec![]),
+            (1, &ServerTls::Disable, vec![2]),
+            (1, &ServerTls::Disable, vec![1]),
+            (1, &ServerTls::Disable, vec![]),
+            (2, &ServerTls::Disable, vec![4]),
+            (1, &other_tls, vec![]),
         ] {
             assert_eq!(numbers(idle.pop(peer, tls, &key("a"))), expected);
         }
@@ -175,7 +178,7 @@ mod tests {
     fn taking_out_goes_from_the_oldest_and_drops_empty_lists() {
         let mut idle = IdleLists::default();
         for number in 0..6 {
-            idle.push(thing(1, TlsMode::Disable, "a", number));
+            idle.push(thing(1, &ServerTls::Disable, "a", number));
         }
         assert_eq!(numbers(idle.take_first(|thing| thing.number % 2 == 1)), [1]);
         assert_eq!(numbers(idle.take_all(|thing| thing.number < 4)), [0, 2, 3]);

@@ -16,8 +16,6 @@ pub struct KeyParts {
     pub startup: Vec<(String, String)>,
     /// Capability bits that change results (MySQL).
     pub capabilities: u64,
-    /// Which certificate this side shows the server; empty = none or the common one.
-    pub tls_identity: String,
 }
 
 /// Shared [`KeyParts`] with their hash. Make one per session, clone it freely.

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::key::PoolKey;
-use crate::config::TlsMode;
 use crate::limits::Gauge;
+use crate::tls::ServerTls;
 
 /// Slots of one server row.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub(crate) enum Grant {
 /// A place in the queue.
 pub(crate) struct Waiter {
     pub(crate) worker: usize,
-    pub(crate) tls: TlsMode,
+    pub(crate) tls: ServerTls,
     pub(crate) key: PoolKey,
     state: Mutex<WaiterState>,
 }
@@ -65,7 +65,7 @@ enum WaiterState {
 }
 
 impl Waiter {
-    pub(crate) fn new(worker: usize, tls: TlsMode, key: PoolKey) -> Arc<Self> {
+    pub(crate) fn new(worker: usize, tls: ServerTls, key: PoolKey) -> Arc<Self> {
         Arc::new(Self { worker, tls, key, state: Mutex::new(WaiterState::Waiting(None)) })
     }
 
@@ -234,7 +234,7 @@ mod tests {
     use crate::pool::key::KeyParts;
 
     fn waiter(worker: usize) -> Arc<Waiter> {
-        Waiter::new(worker, TlsMode::Disable, PoolKey::new(KeyParts::default()))
+        Waiter::new(worker, ServerTls::Disable, PoolKey::new(KeyParts::default()))
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::worker::ticker::TICK;
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> Sweep for Pool<D> {
-    /// Closes idle connections whose server is not ONLINE or closed them, that are too old, or that are too many.
+    /// Closes idle connections whose server is not ONLINE or closed them, that are too old or made with other TLS settings,
+    /// or that are too many.
     fn sweep(&self, config: &Snapshot) {
         let variables = &config.side(D::PROTOCOL).variables;
         let max_age = ticks(variables.connection_max_age);
@@ -26,6 +27,7 @@ impl<D: Dialect> Sweep for Pool<D> {
             !entry.row.keeps_connections()
                 || now.saturating_sub(entry.born) >= max_age
                 || entry.row.slots.held() > entry.row.max()
+                || has_other_tls(entry, config)
                 || !entry.is_alive()
         });
         for entry in unwanted {
@@ -129,6 +131,12 @@ impl<D: Dialect> Drop for Pinged<D> {
             self.pool.discard(entry);
         }
     }
+}
+
+/// Whether the server's row has got other TLS settings since the connection was made.
+fn has_other_tls<D: Dialect>(entry: &Entry<D>, config: &Snapshot) -> bool {
+    let candidates = config.candidates(D::PROTOCOL, entry.row.hostgroup());
+    candidates.iter().any(|candidate| candidate.row.id == entry.row.id && candidate.server.tls != entry.tls)
 }
 
 fn ticks(duration: Duration) -> u64 {

@@ -52,6 +52,10 @@ pub struct ProtocolCells {
     pub connected: Counter,
     /// Client connections that ended without a good login or by an error.
     pub aborted: Counter,
+    /// TLS handshakes with clients that succeeded.
+    pub tls_handshakes: Counter,
+    /// TLS handshakes with clients that failed.
+    pub tls_failed: Counter,
     /// Statements of clients.
     pub queries: Counter,
     /// Statements that went to a server.

@@ -60,6 +60,10 @@ pub struct SessionStats {
     pub connected: u64,
     /// Client connections that ended without a good login or by an error.
     pub aborted: u64,
+    /// TLS handshakes with clients that succeeded.
+    pub tls_handshakes: u64,
+    /// TLS handshakes with clients that failed.
+    pub tls_failed: u64,
     /// Client connections that were accepted.
     pub created: u64,
     /// Statements of clients.
@@ -112,6 +116,8 @@ impl Stats {
             let cells = cells.protocol(protocol);
             let sum = &mut self.sessions[index(protocol)];
             sum.connected += cells.connected.get();
+            sum.tls_handshakes += cells.tls_handshakes.get();
+            sum.tls_failed += cells.tls_failed.get();
             sum.aborted += cells.aborted.get();
             sum.created += cells.created.get();
             sum.queries += cells.queries.get();

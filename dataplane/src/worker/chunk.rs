@@ -133,6 +133,12 @@ impl Chunk {
         self.end = 0;
     }
 
+    /// Bytes of its buffer, filled or not.
+    #[must_use]
+    pub(crate) fn capacity(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// Bytes that fit behind the filled ones without moving or growing.
     #[must_use]
     pub fn spare(&self) -> usize {

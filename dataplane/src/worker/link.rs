@@ -3,6 +3,8 @@
 //! A waiting `recv` owns no buffer: it takes one from the worker's pool inside the poll, reads, and puts it back when
 //! nothing has arrived (one receive per message and no EAGAIN, hot-path.md section 3). Futures borrow the link and are
 //! one to six words big. All of them are cancel-safe but `send`, after whose cancellation the stream is unusable.
+//!
+//! A link starts plain and may become TLS once (`accept_tls`, `connect_tls`); nothing else of the data plane can tell the two apart.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +14,13 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use rustls::CommonState;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::chunk::{Chunk, ChunkPool};
+use super::socket::{Look, Socket, SocketParcel};
+use super::tls::{Session, TlsParcel, TlsSocket};
+use crate::tls::{ClientTls, Connector, TlsError};
 
 /// One end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,25 +86,22 @@ struct State {
     fills: u8,
 }
 
-/// What carries the bytes. TLS is to be one more variant that wraps one of these.
+/// What carries the bytes.
 enum Io {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Memory(DuplexStream),
+    Plain(Socket),
+    Tls(Box<TlsSocket>),
 }
 
 /// A link outside a worker, on its way to another one.
-#[derive(Debug)]
 pub struct LinkParcel {
-    socket: ParcelSocket,
+    io: ParcelIo,
     peer: Endpoint,
     local: Endpoint,
 }
 
-#[derive(Debug)]
-enum ParcelSocket {
-    Tcp(std::net::TcpStream),
-    Unix(std::os::unix::net::UnixStream),
+enum ParcelIo {
+    Plain(SocketParcel),
+    Tls(TlsParcel),
 }
 
 /// What `Link::check_idle` found on a connection that should be silent.
@@ -126,26 +128,26 @@ impl Link {
     /// Wraps a socket that is registered with this worker's runtime.
     pub fn tcp(socket: TcpStream, chunks: ChunkPool) -> io::Result<Self> {
         let (peer, local) = (Endpoint::Ip(socket.peer_addr()?), Endpoint::Ip(socket.local_addr()?));
-        Ok(Self::new(Io::Tcp(socket), chunks, peer, local))
+        Ok(Self::new(Socket::Tcp(socket), chunks, peer, local))
     }
 
     /// Wraps a Unix socket that is registered with this worker's runtime.
     pub fn unix(socket: UnixStream, chunks: ChunkPool) -> io::Result<Self> {
         let name = |address: tokio::net::unix::SocketAddr| Endpoint::Unix(address.as_pathname().map(PathBuf::from).unwrap_or_default());
         let (peer, local) = (name(socket.peer_addr()?), name(socket.local_addr()?));
-        Ok(Self::new(Io::Unix(socket), chunks, peer, local))
+        Ok(Self::new(Socket::Unix(socket), chunks, peer, local))
     }
 
     /// Two links that are connected in memory, each side taking up to `capacity` bytes in flight.
     #[must_use]
     pub fn memory(capacity: usize, chunks: &ChunkPool) -> (Self, Self) {
         let (one, other) = tokio::io::duplex(capacity);
-        let wrap = |side| Self::new(Io::Memory(side), chunks.clone(), Endpoint::Memory, Endpoint::Memory);
+        let wrap = |side| Self::new(Socket::Memory(side), chunks.clone(), Endpoint::Memory, Endpoint::Memory);
         (wrap(one), wrap(other))
     }
 
-    fn new(io: Io, chunks: ChunkPool, peer: Endpoint, local: Endpoint) -> Self {
-        Self { io, chunks, state: Box::new(State { peer, local, early: None, fills: 0 }) }
+    fn new(socket: Socket, chunks: ChunkPool, peer: Endpoint, local: Endpoint) -> Self {
+        Self { io: Io::Plain(socket), chunks, state: Box::new(State { peer, local, early: None, fills: 0 }) }
     }
 
     /// The other side's address.
@@ -233,24 +235,10 @@ impl Link {
             return IdleCheck::Bytes(early);
         }
         let mut chunk = self.chunks.take();
-        let read = match &mut self.io {
-            Io::Tcp(socket) => socket.try_read(chunk.spare_mut()),
-            Io::Unix(socket) => socket.try_read(chunk.spare_mut()),
-            Io::Memory(_) => match self.poll_read(&mut Context::from_waker(Waker::noop()), &mut chunk) {
-                Poll::Ready(Ok(0)) => Ok(0),
-                Poll::Ready(Ok(_)) => return IdleCheck::Bytes(chunk),
-                Poll::Ready(Err(error)) => Err(error),
-                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-            },
-        };
-        match read {
-            Ok(0) => IdleCheck::Closed,
-            Ok(count) => {
-                chunk.filled(count);
-                IdleCheck::Bytes(chunk)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => IdleCheck::Quiet,
-            Err(_) => IdleCheck::Closed,
+        match self.look(&mut Look::Glance, &mut chunk) {
+            Poll::Ready(Ok(count)) if count > 0 => IdleCheck::Bytes(chunk),
+            Poll::Ready(_) => IdleCheck::Closed,
+            Poll::Pending => IdleCheck::Quiet,
         }
     }
 
@@ -312,26 +300,63 @@ impl Link {
         }
     }
 
-    /// Takes the socket out of this worker's runtime. Fails for in-memory links and while early bytes wait.
-    pub fn into_parcel(self) -> io::Result<LinkParcel> {
+    /// Takes the socket out of this worker's runtime. Fails for in-memory links and while bytes are on their way.
+    pub fn into_parcel(mut self) -> io::Result<LinkParcel> {
         if self.state.early.is_some() {
             return Err(io::Error::other("bytes wait to be received"));
         }
-        let socket = match self.io {
-            Io::Tcp(socket) => ParcelSocket::Tcp(socket.into_std()?),
-            Io::Unix(socket) => ParcelSocket::Unix(socket.into_std()?),
-            Io::Memory(_) => return Err(io::ErrorKind::Unsupported.into()),
+        let io = match &mut self.io {
+            Io::Plain(socket) => ParcelIo::Plain(socket.take_parcel()?),
+            Io::Tls(tls) => ParcelIo::Tls(tls.take_parcel()?),
         };
-        Ok(LinkParcel { socket, peer: self.state.peer, local: self.state.local })
+        Ok(LinkParcel { io, peer: self.state.peer, local: self.state.local })
     }
 
     /// Registers a socket of another worker with this one's runtime.
     pub fn from_parcel(parcel: LinkParcel, chunks: ChunkPool) -> io::Result<Self> {
-        let io = match parcel.socket {
-            ParcelSocket::Tcp(socket) => Io::Tcp(TcpStream::from_std(socket)?),
-            ParcelSocket::Unix(socket) => Io::Unix(UnixStream::from_std(socket)?),
+        let io = match parcel.io {
+            ParcelIo::Plain(socket) => Io::Plain(Socket::from_parcel(socket)?),
+            ParcelIo::Tls(tls) => Io::Tls(Box::new(TlsSocket::from_parcel(tls)?)),
         };
-        Ok(Self::new(io, chunks, parcel.peer, parcel.local))
+        Ok(Self { io, chunks, state: Box::new(State { peer: parcel.peer, local: parcel.local, early: None, fills: 0 }) })
+    }
+
+    /// TLS with a client that has asked for it; what it has sent already belongs to the handshake. Not cancel-safe, and no
+    /// plain byte passes afterwards: drop the link when it fails.
+    pub(crate) async fn accept_tls(&mut self, tls: &ClientTls) -> Result<(), TlsError> {
+        self.start_tls(Session::Server(tls.session()?)).await
+    }
+
+    /// TLS with a server that has agreed to it. As `accept_tls`.
+    pub(crate) async fn connect_tls(&mut self, connector: &Connector, host: &str) -> Result<(), TlsError> {
+        self.start_tls(Session::Client(connector.session(host)?)).await
+    }
+
+    async fn start_tls(&mut self, session: Session) -> Result<(), TlsError> {
+        let Io::Plain(socket) = &mut self.io else { return Err(TlsError::Twice) };
+        let socket = std::mem::replace(socket, Socket::Gone);
+        let mut tls = Box::new(TlsSocket::new(socket, session, self.state.early.take()));
+        let mut plain = self.chunks.take();
+        let ended = std::future::poll_fn(|cx| tls.poll_handshake(cx, &mut plain, &self.chunks)).await;
+        self.io = Io::Tls(tls);
+        ended.map_err(TlsError::from)?;
+        self.unread(plain);
+        Ok(())
+    }
+
+    /// What TLS has agreed on; `None` on a plain link.
+    #[must_use]
+    pub(crate) fn tls(&self) -> Option<&CommonState> {
+        match &self.io {
+            Io::Plain(_) => None,
+            Io::Tls(tls) => tls.facts(),
+        }
+    }
+
+    /// Whether a password may travel as it is: TLS, or a socket that does not leave the machine's kernel.
+    #[must_use]
+    pub(crate) fn is_secure(&self) -> bool {
+        matches!(&self.io, Io::Tls(_) | Io::Plain(Socket::Unix(_)))
     }
 
     fn fills_after(&self, count: usize) -> u8 {
@@ -339,23 +364,30 @@ impl Link {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
-        let mut target = ReadBuf::new(chunk.spare_mut());
-        ready!(match &mut self.io {
-            Io::Tcp(socket) => Pin::new(socket).poll_read(cx, &mut target),
-            Io::Unix(socket) => Pin::new(socket).poll_read(cx, &mut target),
-            Io::Memory(socket) => Pin::new(socket).poll_read(cx, &mut target),
-        })?;
-        let count = target.filled().len();
-        chunk.filled(count);
-        Poll::Ready(Ok(count))
+        match &mut self.io {
+            Io::Plain(socket) => socket.poll_read(cx, chunk),
+            Io::Tls(tls) => tls.poll_read(&mut Look::Wait(cx), chunk, &self.chunks),
+        }
+    }
+
+    fn look(&mut self, look: &mut Look<'_, '_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
+        match &mut self.io {
+            Io::Plain(socket) => socket.look(look, chunk),
+            Io::Tls(tls) => tls.poll_read(look, chunk, &self.chunks),
+        }
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.io {
-            Io::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Io::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
-            Io::Memory(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Io::Plain(socket) => socket.poll_write(cx, bytes),
+            Io::Tls(tls) => tls.poll_write(cx, bytes, &self.chunks),
         }
+    }
+}
+
+impl fmt::Debug for LinkParcel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkParcel").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 

@@ -43,9 +43,11 @@ pub mod link;
 mod runtime;
 pub mod session;
 pub mod snapshot;
+mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod ticker;
+mod tls;
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};

@@ -13,10 +13,11 @@ use tokio::sync::{Notify, mpsc};
 use super::link::Link;
 use super::session::{Ids, SessionGuard};
 use super::{Drain, Handlers, Message, Shared, WorkerContext, WorkerSeat};
-use crate::config::{Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, TlsMode};
+use crate::config::{Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus};
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::WorkerCells;
+use crate::tls::ServerTls;
 
 /// Workers that share one configuration.
 pub(crate) struct Workers {
@@ -32,7 +33,7 @@ pub(crate) fn server(hostgroup: u32, host: &str, max_connections: u32) -> Server
         status: ServerStatus::Online,
         weight: 1,
         max_connections,
-        tls: TlsMode::Disable,
+        tls: ServerTls::Disable,
         latency_us: 0,
     }
 }

@@ -8,9 +8,10 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder};
 use quorumsql_chaos::process::free_port;
 use quorumsql_dataplane::config::{
-    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, TlsMode, User, Variables,
+    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, User, Variables,
 };
 use quorumsql_dataplane::rules::{CompileOptions, RuleRow, RuleSet};
+use quorumsql_dataplane::tls::ServerTls;
 use quorumsql_dataplane::{DataPlane, DataPlaneOptions};
 
 /// Writer hostgroup.
@@ -69,6 +70,7 @@ impl Setup {
             rules: Arc::new(rules),
             domains: vec![Domain { writer: HostgroupId(WRITER), reader: HostgroupId(READER) }],
             variables: Arc::new(self.variables),
+            ..ProtocolConfig::default()
         };
         RuntimeConfig { index: 1, revision: 1, mysql: Arc::new(side), pgsql: Arc::default() }
     }
@@ -94,7 +96,7 @@ fn hostgroup(id: u32, port: u16, max_connections: u32) -> (HostgroupId, Arc<Host
         status: ServerStatus::Online,
         weight: 1,
         max_connections,
-        tls: TlsMode::Disable,
+        tls: ServerTls::Disable,
         latency_us: 0,
     };
     (id, Arc::new(Hostgroup { id, servers: vec![Arc::new(server)] }))

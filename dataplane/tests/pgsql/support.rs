@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::config::{
-    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, TlsMode, User, Variables,
+    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus, User, Variables,
 };
 use quorumsql_dataplane::rules::{CompileOptions, RuleRow, RuleSet};
+use quorumsql_dataplane::tls::ServerTls;
 use quorumsql_dataplane::{DataPlane, DataPlaneOptions};
 use tokio_postgres::{Client, Config, NoTls};
 
@@ -56,7 +57,7 @@ impl Setup {
                 status: ServerStatus::Online,
                 weight: 1,
                 max_connections,
-                tls: TlsMode::Disable,
+                tls: ServerTls::Disable,
                 latency_us: 0,
             };
             hostgroups.entry(hostgroup).or_insert_with(|| Hostgroup { id: hostgroup, servers: Vec::new() }).servers.push(Arc::new(server));
@@ -71,6 +72,7 @@ impl Setup {
             rules: Arc::new(rules),
             domains: vec![Domain { writer: WRITER, reader: READER }],
             variables: Arc::new(variables),
+            ..ProtocolConfig::default()
         };
         RuntimeConfig { index: 1, revision: 1, mysql: Arc::default(), pgsql: Arc::new(pgsql) }
     }

@@ -22,6 +22,12 @@ pub(crate) trait LocalTables: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Reads the files of certificates and keys again.
+    ///
+    /// # Errors
+    /// Why they cannot be used; the former ones stay in use.
+    fn reload_tls(&self) -> Result<(), String>;
+
     /// Ends this process in order (`PROXYSQL SHUTDOWN`).
     fn shut_down(&self);
 }

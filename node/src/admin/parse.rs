@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Use,
     /// `TRUNCATE [TABLE] stats_mysql_query_digest`, its twins.
     ClearDigests(Protocol),
+    /// `PROXYSQL RELOAD TLS`.
+    ReloadTls,
     /// `PROXYSQL SHUTDOWN [SLOW]`, `PROXYSQL KILL`.
     Shutdown,
     /// `select $$` of the mysql client.
@@ -163,6 +165,7 @@ fn proxysql(cursor: &mut Cursor<'_>) -> Command {
     let rest = cursor.words();
     match rest.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["SHUTDOWN"] | ["SHUTDOWN", "SLOW"] | ["KILL"] => Command::Shutdown,
+        ["RELOAD", "TLS"] => Command::ReloadTls,
         ["READONLY" | "READWRITE"] => refused("PROXYSQL READONLY is not available in this version: admin accounts decide who may write"),
         [
             "START" | "STOP" | "RESTART" | "PAUSE" | "RESUME" | "COREDUMP" | "COMPRESSEDCOREDUMP" | "MEMPROFILE" | "GCOV" | "RELOAD"
@@ -261,6 +264,7 @@ mod tests {
             ("begin", Command::Transaction { tag: "BEGIN" }),
             ("select $$", Command::DollarProbe),
             ("PROXYSQL SHUTDOWN", Command::Shutdown),
+            ("proxysql reload tls", Command::ReloadTls),
             ("PROXYSQL CLUSTER", Command::Syntax { near: "PROXYSQL".into() }),
             ("FOO BAR", Command::Syntax { near: "FOO".into() }),
         ] {

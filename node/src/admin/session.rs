@@ -92,6 +92,14 @@ impl AdminSession {
                 self.context.facts.shut_down();
                 Ok(done(Done { close: true, ..Done::default() }))
             }
+            Command::ReloadTls => {
+                let context = self.context.clone();
+                let reloaded = tokio::task::spawn_blocking(move || context.facts.reload_tls()).await;
+                match reloaded.unwrap_or_else(|error| Err(error.to_string())) {
+                    Ok(()) => Ok(done(Done { tag: "RELOAD".into(), ..Done::default() })),
+                    Err(why) => Err(handler_error(format!("RELOAD TLS failed: {why}"))),
+                }
+            }
             Command::DollarProbe => Err(self.dollar_probe().await?),
             Command::Refused(why) => Err(handler_error(why)),
             Command::Syntax { near } => Err(syntax_error(&near)),
@@ -377,7 +385,9 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
     match command {
         Command::Write { .. } => Err(sql_error("attempt to write a readonly database")),
         Command::Set(SetCommand::Variable { .. } | SetCommand::Node { .. }) => Err(sql_error("attempt to write a readonly database")),
-        Command::Copy(_) | Command::Shutdown | Command::ClearDigests(_) | Command::ExplainRules(_) => Err(syntax_error(&first())),
+        Command::Copy(_) | Command::Shutdown | Command::ReloadTls | Command::ClearDigests(_) | Command::ExplainRules(_) => {
+            Err(syntax_error(&first()))
+        }
         Command::Show(ShowCommand::Rows { table, .. }) => Err(sql_error(format!("no such table: {table}"))),
         Command::Read if first().eq_ignore_ascii_case("PRAGMA") => Err(handler_error("Command not allowed")),
         _ => Ok(()),

@@ -93,6 +93,11 @@ fn sessions(out: &mut Exposition, stats: &Stats) {
         total.sample(&[("protocol", protocol), ("status", "created")], sessions.created);
         total.sample(&[("protocol", protocol), ("status", "aborted")], sessions.aborted);
     }
+    let mut handshakes = out.family("quorumsql_tls_handshakes_total", Kind::Counter, "TLS handshakes with clients, by outcome");
+    for (protocol, sessions) in protocols {
+        handshakes.sample(&[("protocol", protocol), ("outcome", "ok")], sessions.tls_handshakes);
+        handshakes.sample(&[("protocol", protocol), ("outcome", "failed")], sessions.tls_failed);
+    }
     let mut queries = out.family(
         "quorumsql_queries_total",
         Kind::Counter,

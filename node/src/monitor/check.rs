@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use quorumsql_dataplane::config::{Protocol, TlsMode};
+use quorumsql_dataplane::config::Protocol;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::board::Board;
 use super::task::AbortOnDrop;
 use super::{mysql, pgsql};
 use crate::runtime::{Schedule, Target};
+use crate::tls::ServerSide;
 
 /// Every so many rounds a check uses a new connection: a wedged server may still serve old ones.
 const FRESH_EVERY: u32 = 10;
@@ -33,7 +34,7 @@ pub(super) struct Login {
     pub(super) username: String,
     pub(super) password: String,
     pub(super) dbname: String,
-    pub(super) tls: TlsMode,
+    pub(super) tls: ServerSide,
 }
 
 /// A check and all its settings: another setting is another check.

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorumsql_chaos::servers::{MariaDb, Mysql9, Postgres};
-use quorumsql_dataplane::config::{Protocol, TlsMode};
+use quorumsql_dataplane::config::Protocol;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::Monitor;
 use crate::runtime::{CheckType, Observed, ProtocolTargets, Schedule, Seen, Target, Targets};
+use crate::tls::ServerSide;
 
 const HOST: &str = "127.0.0.1";
 
@@ -22,7 +23,7 @@ fn side(ports: &[u16], password: &str) -> ProtocolTargets {
         username: "monitor".into(),
         password: password.into(),
         dbname: "postgres".into(),
-        tls: TlsMode::Require,
+        tls: ServerSide::plain(),
         connect: schedule(1),
         ping: schedule(3),
         read_only: schedule(3),

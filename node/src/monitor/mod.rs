@@ -82,7 +82,7 @@ fn checks(protocol: Protocol, targets: &ProtocolTargets) -> impl Iterator<Item =
         username: targets.username.clone(),
         password: targets.password.clone(),
         dbname: targets.dbname.clone(),
-        tls: targets.tls,
+        tls: targets.tls.clone(),
     });
     servers.iter().flat_map(move |target| {
         let login = Arc::clone(&login);

@@ -1,11 +1,12 @@
 //! Checks of MySQL and MariaDB servers (monitoring-and-failover.md A3).
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, DriverError, Error, OptsBuilder, Row, SslOpts, Value};
+use mysql_async::{ClientIdentity, Conn, DriverError, Error, OptsBuilder, Row, SslOpts, Value};
 use quorumsql_dataplane::config::TlsMode;
 
 use super::check::{Failure, Found, Login};
 use crate::runtime::{CheckType, Target};
+use crate::tls::ServerSide;
 
 /// Server errors in place of a login that say that the server is not there for us.
 const NOT_SERVING: [u16; 4] = [
@@ -20,11 +21,15 @@ pub(super) struct Client(Conn);
 
 impl Client {
     pub(super) async fn connect(target: &Target, login: &Login) -> Result<Self, Failure> {
-        let tls = if target.use_ssl { login.tls } else { TlsMode::Disable };
-        match Conn::new(options(target, login, tls)).await {
+        // A Unix socket needs none.
+        let tls = if target.use_ssl && target.port != 0 { login.tls.clone() } else { ServerSide::plain() };
+        if let Some(Err(error)) = tls.tls().connector().map(|connector| connector.config()) {
+            return Err(Failure { text: format!("TLS: {error}"), answered: false });
+        }
+        match Conn::new(options(target, login, &tls)).await {
             Ok(connection) => Ok(Self(connection)),
-            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if tls == TlsMode::Prefer => {
-                Conn::new(options(target, login, TlsMode::Disable)).await.map(Self).map_err(failure)
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if tls.mode() == TlsMode::Prefer => {
+                Conn::new(options(target, login, &ServerSide::plain())).await.map(Self).map_err(failure)
             }
             Err(error) => Err(failure(error)),
         }
@@ -44,7 +49,7 @@ impl Client {
     }
 }
 
-fn options(target: &Target, login: &Login, tls: TlsMode) -> OptsBuilder {
+fn options(target: &Target, login: &Login, tls: &ServerSide) -> OptsBuilder {
     let builder = OptsBuilder::default()
         .user(Some(login.username.clone()))
         .pass((!login.password.is_empty()).then(|| login.password.clone()))
@@ -62,13 +67,19 @@ fn options(target: &Target, login: &Login, tls: TlsMode) -> OptsBuilder {
     }
 }
 
-fn ssl(tls: TlsMode) -> Option<SslOpts> {
-    match tls {
-        TlsMode::Disable => None,
-        TlsMode::Prefer | TlsMode::Require => Some(SslOpts::default().with_danger_accept_invalid_certs(true)),
-        TlsMode::VerifyCa => Some(SslOpts::default().with_danger_skip_domain_validation(true)),
-        TlsMode::VerifyFull => Some(SslOpts::default()),
+/// The data plane's settings in the library's words. Revocation lists are the one thing that it cannot take.
+fn ssl(tls: &ServerSide) -> Option<SslOpts> {
+    let mode = tls.mode();
+    if mode == TlsMode::Disable {
+        return None;
     }
+    let identity = tls.identity().map(|(cert, key)| ClientIdentity::new(cert.clone().into(), key.clone().into()));
+    let options = SslOpts::default().with_disable_built_in_roots(true).with_client_identity(identity);
+    Some(match mode {
+        TlsMode::VerifyCa => options.with_root_certs(vec![tls.roots().to_vec().into()]).with_danger_skip_domain_validation(true),
+        TlsMode::VerifyFull => options.with_root_certs(vec![tls.roots().to_vec().into()]),
+        _ => options.with_danger_accept_invalid_certs(true),
+    })
 }
 
 fn statement(check: Option<CheckType>) -> &'static str {

@@ -1,12 +1,8 @@
 //! Checks of PostgreSQL servers (monitoring-and-failover.md A3).
 
-use std::sync::Arc;
-
 use quorumsql_dataplane::config::TlsMode;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use quorumsql_dataplane::tls::{ServerTls, TlsError};
+use rustls::ClientConfig;
 use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error, NoTls, SimpleQueryMessage};
@@ -25,23 +21,22 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) async fn connect(target: &Target, login: &Login) -> Result<Self, Failure> {
-        let tls = if target.use_ssl { login.tls } else { TlsMode::Disable };
         let mut config = Config::new();
         config.host(&target.host).port(if target.port == 0 { 5432 } else { target.port });
         config.user(&login.username).password(&login.password).dbname(&login.dbname).application_name("quorumsql-monitor");
-        let (client, connection) = match tls {
-            TlsMode::Disable => {
+        // A Unix socket needs no TLS, and PostgreSQL offers none there.
+        let tls = if target.use_ssl && target.port != 0 { login.tls.tls() } else { &ServerTls::Disable };
+        let (client, connection) = match tls.connector() {
+            None => {
                 let (client, connection) = config.ssl_mode(SslMode::Disable).connect(NoTls).await.map_err(failure)?;
                 (client, AbortOnDrop::spawn(async move { drop(connection.await) }))
             }
-            TlsMode::Prefer | TlsMode::Require => {
-                config.ssl_mode(if tls == TlsMode::Prefer { SslMode::Prefer } else { SslMode::Require });
-                let (client, connection) = config.connect(MakeRustlsConnect::new(unverified()?)).await.map_err(failure)?;
+            Some(connector) => {
+                let unusable = |error: TlsError| Failure { text: format!("TLS: {error}"), answered: false };
+                let settings = ClientConfig::clone(connector.config().map_err(unusable)?);
+                config.ssl_mode(if login.tls.mode() == TlsMode::Prefer { SslMode::Prefer } else { SslMode::Require });
+                let (client, connection) = config.connect(MakeRustlsConnect::new(settings)).await.map_err(failure)?;
                 (client, AbortOnDrop::spawn(async move { drop(connection.await) }))
-            }
-            // Never less than was asked for.
-            TlsMode::VerifyCa | TlsMode::VerifyFull => {
-                return Err(Failure { text: "the monitor cannot verify certificates of PostgreSQL servers".into(), answered: false });
             }
         };
         Ok(Self { client, _connection: connection })
@@ -74,51 +69,4 @@ fn failure(error: Error) -> Failure {
         None => error.to_string(),
     };
     Failure { text, answered }
-}
-
-/// TLS without a look at the certificate: `require`.
-fn unverified() -> Result<ClientConfig, Failure> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Failure { text: error.to_string(), answered: false })?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))).with_no_client_auth())
-}
-
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

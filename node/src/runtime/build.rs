@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use quorumsql_dataplane::config::{
-    Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, TlsMode,
-};
+use quorumsql_dataplane::config::{Domain, Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress};
 use quorumsql_dataplane::rules::RuleSet;
+use quorumsql_dataplane::tls::ServerTls;
 use quorumsql_raft::command::{TableRows, Value};
 
 use super::observed::Observed;
 use super::placement::{self, Placed, WriterReads};
 use super::source::{Committed, Side};
 use super::variables;
+use crate::tls::{ServerFiles, ServerSide, Shown};
 
 /// What is in force on this node, as its `runtime_*` tables show it.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +29,8 @@ pub(crate) struct Effective {
     pub(crate) several_writers: Vec<String>,
     /// A server of a pair that has neither answered nor timed out yet.
     pub(crate) unprobed: Option<String>,
+    /// TLS towards MySQL's and PostgreSQL's servers.
+    pub(crate) server_sides: [ServerSide; 2],
 }
 
 /// Rows of one table, none before the first build.
@@ -53,15 +55,37 @@ impl CompiledRules {
     }
 }
 
-/// Builds both sides. `compiled` carries rules over from the last build.
+/// What one side's build leaves for the next.
+#[derive(Clone, Default)]
+pub(crate) struct Carried {
+    rules: CompiledRules,
+    tls: Option<(ServerFiles, u64, ServerSide)>,
+}
+
+impl Carried {
+    /// What `files` say, read anew if they or the generation of all TLS files have changed.
+    fn server_side(&mut self, files: ServerFiles, generation: u64) -> ServerSide {
+        match &self.tls {
+            Some((known, of, side)) if *known == files && *of == generation => side.clone(),
+            _ => {
+                let side = files.load();
+                self.tls = Some((files, generation, side.clone()));
+                side
+            }
+        }
+    }
+}
+
+/// Builds both sides. `carried` comes from the last build; `shown` is what clients that ask for TLS get.
 pub(crate) fn build(
     committed: Committed,
     observed: &Observed,
-    compiled: &mut [CompiledRules; 2],
+    shown: Option<&Shown>,
+    carried: &mut [Carried; 2],
 ) -> Result<(RuntimeConfig, Effective), String> {
-    let [mysql_rules, pgsql_rules] = compiled;
-    let mysql = side(&committed, Protocol::Mysql, observed, mysql_rules)?;
-    let pgsql = side(&committed, Protocol::Pgsql, observed, pgsql_rules)?;
+    let [mysql_carried, pgsql_carried] = carried;
+    let mysql = side(&committed, Protocol::Mysql, observed, shown, mysql_carried)?;
+    let pgsql = side(&committed, Protocol::Pgsql, observed, shown, pgsql_carried)?;
     let config = RuntimeConfig {
         index: committed.index,
         revision: committed.revision,
@@ -76,6 +100,7 @@ pub(crate) fn build(
         pgsql_servers: Some(pgsql.servers),
         several_writers,
         unprobed: mysql.unprobed.or(pgsql.unprobed),
+        server_sides: [mysql.server_side, pgsql.server_side],
     };
     Ok((config, effective))
 }
@@ -85,9 +110,16 @@ struct Built {
     servers: TableRows,
     several_writers: Vec<String>,
     unprobed: Option<String>,
+    server_side: ServerSide,
 }
 
-fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled: &mut CompiledRules) -> Result<Built, String> {
+fn side(
+    committed: &Committed,
+    protocol: Protocol,
+    observed: &Observed,
+    shown: Option<&Shown>,
+    carried: &mut Carried,
+) -> Result<Built, String> {
     let side = committed.side(protocol);
     let from = committed.variables.of(protocol);
     let variables = variables::dataplane(&from, protocol);
@@ -107,18 +139,20 @@ fn side(committed: &Committed, protocol: Protocol, observed: &Observed, compiled
         .collect();
     let unprobed = placement::unprobed(&servers.rows, pairs, &seen)
         .map(|row| format!("{} {}:{} has not been probed", variables::prefix(protocol), row.host, row.port));
-    let rules = compiled.refresh(side, variables.regex_backtracking)?;
+    let rules = carried.rules.refresh(side, variables.regex_backtracking)?;
+    let server_side = carried.server_side(variables::server_files(&from), shown.map_or(0, |shown| shown.generation));
     let config = ProtocolConfig {
         users: side.users.as_ref().clone(),
-        hostgroups: hostgroups(side, &placed, variables::server_tls(&from)),
+        hostgroups: hostgroups(side, &placed, server_side.tls()),
         rules,
         domains: servers.pairs.iter().map(|pair| Domain { writer: pair.writer, reader: pair.reader }).collect(),
         variables: Arc::new(variables),
+        client_tls: shown.filter(|_| variables::offers_tls(&from)).map(|shown| Arc::clone(shown.of(protocol))),
     };
-    Ok(Built { config, servers: runtime_rows(side, &placed, protocol), several_writers, unprobed })
+    Ok(Built { config, servers: runtime_rows(side, &placed, protocol), several_writers, unprobed, server_side })
 }
 
-fn hostgroups(side: &Side, placed: &[Placed], tls: TlsMode) -> HashMap<HostgroupId, Arc<Hostgroup>> {
+fn hostgroups(side: &Side, placed: &[Placed], tls: &ServerTls) -> HashMap<HostgroupId, Arc<Hostgroup>> {
     let mut hostgroups: HashMap<HostgroupId, Hostgroup> = HashMap::new();
     for one in placed {
         let row = &side.servers.rows[one.row];
@@ -128,7 +162,7 @@ fn hostgroups(side: &Side, placed: &[Placed], tls: TlsMode) -> HashMap<Hostgroup
             status: one.status,
             weight: row.weight,
             max_connections: row.max_connections,
-            tls: if row.use_ssl { tls } else { TlsMode::Disable },
+            tls: if row.use_ssl { tls.clone() } else { ServerTls::Disable },
             latency_us: one.latency_us,
         };
         hostgroups
@@ -171,7 +205,7 @@ mod tests {
     fn a_server_moves_when_it_says_so_and_its_row_is_shown_where_it_is() {
         let committed = Committed::default().refresh(&state(), 1).unwrap();
         let mut compiled = Default::default();
-        let (config, effective) = build(committed.clone(), &Observed::default(), &mut compiled).unwrap();
+        let (config, effective) = build(committed.clone(), &Observed::default(), None, &mut compiled).unwrap();
         assert_eq!((config.index, config.revision), (30, 3));
         assert!(config.mysql.hostgroups.is_empty(), "not asked yet: nowhere");
         assert!(effective.mysql_servers.unwrap().rows.is_empty());
@@ -181,9 +215,9 @@ mod tests {
             (Protocol::Mysql, "a".into(), 3306),
             Seen::Probed { read_only: Some(true), reachable: true, latency_us: 5 },
         )]);
-        let (config, effective) = build(committed, &observed, &mut compiled).unwrap();
+        let (config, effective) = build(committed, &observed, None, &mut compiled).unwrap();
         let server = &config.mysql.hostgroups[&HostgroupId(20)].servers[0];
-        assert_eq!((server.address.to_string().as_str(), server.latency_us, server.tls), ("a:3306", 5, TlsMode::Disable));
+        assert_eq!((server.address.to_string().as_str(), server.latency_us, &server.tls), ("a:3306", 5, &ServerTls::Disable));
         let shown = effective.mysql_servers.unwrap();
         assert_eq!((&shown.rows[0][0], shown.rows[0].last()), (&Value::Integer(20), Some(&Value::Text("first".into()))));
         assert_eq!(config.mysql.domains, [Domain { writer: HostgroupId(10), reader: HostgroupId(20) }]);

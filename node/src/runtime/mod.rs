@@ -28,10 +28,11 @@ use quorumsql_dataplane::rules::{CompileOptions, RuleRow, RuleSet};
 use quorumsql_raft::Consensus;
 use tokio::sync::watch;
 
-use self::build::CompiledRules;
+use crate::tls::Certificates;
+
+use self::build::Carried;
 pub(crate) use self::build::Effective;
 pub(crate) use self::observed::Observed;
-use self::source::Committed;
 pub(crate) use self::validate::RowValidator;
 pub(crate) use self::{
     placement::Seen,
@@ -45,6 +46,7 @@ const LATENCY_INTERVAL: Duration = Duration::from_secs(2);
 /// The configuration in force and how it came about.
 pub(crate) struct Runtime {
     consensus: Consensus,
+    certificates: Arc<Certificates>,
     effective: ArcSwap<Effective>,
     /// Fires with every new `Effective`.
     changes: watch::Sender<Arc<Effective>>,
@@ -56,19 +58,20 @@ pub(crate) struct Runtime {
 /// What one build leaves for the next.
 #[derive(Default)]
 struct Builder {
-    compiled: [CompiledRules; 2],
+    carried: [Carried; 2],
     several_writers: Vec<String>,
 }
 
 impl Runtime {
     /// Builds the configuration with which the data plane starts: the committed one, or nothing (index 0) where there is
     /// none yet or it cannot be read.
-    pub(crate) fn start(consensus: Consensus, observed: &Observed) -> (Arc<Self>, Arc<RuntimeConfig>) {
+    pub(crate) fn start(consensus: Consensus, certificates: Arc<Certificates>, observed: &Observed) -> (Arc<Self>, Arc<RuntimeConfig>) {
         let runtime = Arc::new(Self {
             consensus,
+            certificates,
             effective: ArcSwap::default(),
             changes: watch::Sender::default(),
-            targets: watch::Sender::new(Arc::new(targets::targets(&Committed::default()))),
+            targets: watch::Sender::new(Arc::new(targets::targets(&Effective::default()))),
             builder: Mutex::default(),
         });
         let config = runtime.rebuild(observed).unwrap_or_else(|error| {
@@ -81,15 +84,18 @@ impl Runtime {
     /// Keeps `dataplane` on the committed configuration for as long as it is polled.
     pub(crate) async fn follow(&self, dataplane: &DataPlane, mut observed: watch::Receiver<Observed>) {
         let mut applied = self.consensus.watch();
+        let mut certificates = self.certificates.watch();
         let mut last_seen = Observed::default();
         let mut built_at = Instant::now();
+        let mut generation = 0;
         let (mut live, mut revision) = (dataplane.config().index, dataplane.config().revision);
         self.consensus.runtime_live(live);
         loop {
             let index = applied.borrow_and_update().runtime_index;
             let seen = observed.borrow_and_update().clone();
+            let shown = certificates.borrow_and_update().generation;
             let only_latency = seen.same_but_for_latency(&last_seen);
-            if index > live || !only_latency || (seen != last_seen && built_at.elapsed() >= LATENCY_INTERVAL) {
+            if index > live || !only_latency || shown != generation || (seen != last_seen && built_at.elapsed() >= LATENCY_INTERVAL) {
                 match tokio::task::block_in_place(|| self.rebuild(&seen)) {
                     Ok(config) => {
                         live = config.index.max(live);
@@ -106,11 +112,13 @@ impl Runtime {
                     }
                 }
                 last_seen = seen;
+                generation = shown;
                 built_at = Instant::now();
             }
             tokio::select! {
                 changed = applied.changed() => if changed.is_err() { return },
                 changed = observed.changed() => if changed.is_err() { return },
+                changed = certificates.changed() => if changed.is_err() { return },
             }
         }
     }
@@ -146,14 +154,14 @@ impl Runtime {
         let connection = self.consensus.reader().map_err(|error| error.to_string())?;
         let before = self.effective.load();
         let committed = before.committed.refresh(&connection, self.consensus.identity().node_id).map_err(|error| error.to_string())?;
-        let (config, effective) = build::build(committed, observed, &mut builder.compiled)?;
+        let (config, effective) = build::build(committed, observed, Some(&self.certificates.current()), &mut builder.carried)?;
         if effective.several_writers != builder.several_writers {
             for writers in &effective.several_writers {
                 tracing::error!(writers, "more than one server of a pair accepts writes");
             }
             builder.several_writers.clone_from(&effective.several_writers);
         }
-        let probed = targets::targets(&effective.committed);
+        let probed = targets::targets(&effective);
         self.targets.send_if_modified(|current| {
             let changed = **current != probed;
             if changed {

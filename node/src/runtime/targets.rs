@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use quorumsql_dataplane::config::{Protocol, ServerStatus, TlsMode};
+use quorumsql_dataplane::config::{Protocol, ServerStatus};
 
+use super::build::Effective;
 use super::rows::CheckType;
 use super::source::Committed;
-use super::variables::{self, Prefixed};
+use super::variables::Prefixed;
+use crate::tls::ServerSide;
 
 /// Both protocols.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +32,7 @@ pub(crate) struct ProtocolTargets {
     /// `monitor_dbname` (PostgreSQL).
     pub(crate) dbname: String,
     /// How connections to servers with `use_ssl` are protected.
-    pub(crate) tls: TlsMode,
+    pub(crate) tls: ServerSide,
     /// `monitor_connect_*`.
     pub(crate) connect: Schedule,
     /// `monitor_ping_*`; `tolerated` = `ping_max_failures`.
@@ -63,11 +65,12 @@ pub(crate) struct Target {
 }
 
 /// What follows from the committed rows.
-pub(crate) fn targets(committed: &Committed) -> Targets {
-    Targets { mysql: side(committed, Protocol::Mysql), pgsql: side(committed, Protocol::Pgsql) }
+pub(crate) fn targets(effective: &Effective) -> Targets {
+    let [mysql, pgsql] = &effective.server_sides;
+    Targets { mysql: side(&effective.committed, Protocol::Mysql, mysql), pgsql: side(&effective.committed, Protocol::Pgsql, pgsql) }
 }
 
-fn side(committed: &Committed, protocol: Protocol) -> ProtocolTargets {
+fn side(committed: &Committed, protocol: Protocol, tls: &ServerSide) -> ProtocolTargets {
     let from = committed.variables.of(protocol);
     let text = |name: &str, default: &str| from.text(name).unwrap_or(default).to_owned();
     ProtocolTargets {
@@ -76,7 +79,7 @@ fn side(committed: &Committed, protocol: Protocol) -> ProtocolTargets {
         username: text("monitor_username", "monitor"),
         password: text("monitor_password", "monitor"),
         dbname: text("monitor_dbname", "postgres"),
-        tls: variables::server_tls(&from),
+        tls: tls.clone(),
         connect: schedule(&from, "connect", (120_000, 600), None),
         ping: schedule(&from, "ping", (8_000, 1_000), Some("ping_max_failures")),
         read_only: schedule(&from, "read_only", (1_000, 800), Some("read_only_max_timeout_count")),
@@ -125,7 +128,8 @@ mod tests {
                  INSERT INTO base_runtime_global_variables VALUES ('mysql-monitor_ping_interval', '250'), ('mysql-monitor_ping_max_failures', '5')",
             )
             .unwrap();
-        let targets = targets(&Committed::default().refresh(&connection, 1).unwrap());
+        let committed = Committed::default().refresh(&connection, 1).unwrap();
+        let targets = targets(&Effective { committed, ..Effective::default() });
         let found: Vec<(&str, Option<CheckType>)> =
             targets.mysql.servers.iter().map(|target| (target.host.as_str(), target.check)).collect();
         assert_eq!(found, [("a", Some(CheckType::ReadOnly)), ("c", None)]);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use quorumsql_dataplane::config::{GuardMode, Protocol, TlsMode, Variables};
 use quorumsql_wire::sql::ScanOptions;
 
+use crate::tls::ServerFiles;
+
 /// Effective variables of one node: the cluster's rows under the node's own.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct VariableMap(BTreeMap<String, String>);
@@ -131,15 +133,34 @@ fn digest_options(from: &Prefixed<'_>, protocol: Protocol) -> ScanOptions {
     }
 }
 
-/// TLS towards servers with `use_ssl=1` (design.md section 12).
-pub(crate) fn server_tls(from: &Prefixed<'_>) -> TlsMode {
+/// Whether clients are offered TLS.
+pub(crate) fn offers_tls(from: &Prefixed<'_>) -> bool {
+    from.flag("have_ssl", true)
+}
+
+/// TLS towards servers with `use_ssl=1`: the variables `ssl_p2s_*`.
+pub(crate) fn server_files(from: &Prefixed<'_>) -> ServerFiles {
+    let path = |name: &str| from.text(name).unwrap_or_default().into();
+    ServerFiles {
+        mode: server_mode(from),
+        ca: path("ssl_p2s_ca"),
+        capath: path("ssl_p2s_capath"),
+        cert: path("ssl_p2s_cert"),
+        key: path("ssl_p2s_key"),
+        crl: path("ssl_p2s_crl"),
+        crlpath: path("ssl_p2s_crlpath"),
+    }
+}
+
+/// Without a mode, an authority means `verify_ca` and none `require` (design.md section 12).
+fn server_mode(from: &Prefixed<'_>) -> TlsMode {
     match from.text("ssl_p2s_mode") {
         Some("disable") => TlsMode::Disable,
         Some("prefer") => TlsMode::Prefer,
         Some("require") => TlsMode::Require,
         Some("verify_ca") => TlsMode::VerifyCa,
         Some("verify_full") => TlsMode::VerifyFull,
-        _ if from.text("ssl_p2s_ca").is_some_and(|ca| !ca.is_empty()) => TlsMode::VerifyCa,
+        _ if ["ssl_p2s_ca", "ssl_p2s_capath"].iter().any(|name| from.text(name).is_some_and(|path| !path.is_empty())) => TlsMode::VerifyCa,
         _ => TlsMode::Require,
     }
 }
@@ -186,7 +207,7 @@ mod tests {
             (&[("mysql-ssl_p2s_mode", "prefer")], TlsMode::Prefer),
             (&[("mysql-ssl_p2s_mode", "disable")], TlsMode::Disable),
         ] {
-            assert_eq!(server_tls(&map(pairs, &[]).of(Protocol::Mysql)), expected, "{pairs:?}");
+            assert_eq!(server_mode(&map(pairs, &[]).of(Protocol::Mysql)), expected, "{pairs:?}");
         }
     }
 }

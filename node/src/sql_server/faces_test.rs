@@ -4,11 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use mysql_async::prelude::Queryable as _;
+use quorumsql_chaos::certificates::{Authority, Files, Validity};
 use rusqlite::Connection;
+use rustls::pki_types::pem::PemObject as _;
 use tokio::net::TcpListener;
 
 use super::engine::{ColumnTypes, EngineError, describe_by_running, run};
 use super::{Account, Answer, Database, Description, Face, Login, Parameters, ServeOptions, Session, SqlError, Status, Value, serve};
+use crate::tls::Certificates;
 
 /// One in-memory database; users `demo:demo` and `hashed` with a native hash of `secret`.
 struct Plain(Arc<Mutex<Connection>>);
@@ -200,13 +203,14 @@ async fn pgsql_logins_fail_as_at_a_postgresql_server() {
     }
 }
 
-/// Options that demand TLS, and the certificate that clients must trust.
+/// Options that demand TLS, and the authority that clients must trust.
 fn demanding_tls() -> (ServeOptions, rustls::pki_types::CertificateDer<'static>) {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".into(), "127.0.0.1".into()]).unwrap();
-    let certificate = made.cert.der().clone();
-    let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let config = rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate.clone()], key).unwrap();
-    (ServeOptions { tls: Some(Arc::new(config)), require_tls: true }, certificate)
+    let (authority, files) = (Authority::new("test"), Files::default());
+    let server = authority.issue(&["localhost", "127.0.0.1"], Validity::Long);
+    let (chain, key) = (files.write("cert.pem", &server.certificate), files.write("key.pem", &server.key));
+    let certificates = Certificates::load(chain, key).unwrap();
+    let root = rustls::pki_types::CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap();
+    (ServeOptions { tls: Some(certificates), require_tls: true }, root)
 }
 
 #[tokio::test]

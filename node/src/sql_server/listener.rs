@@ -10,12 +10,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::database::{Database, Face};
+use crate::tls::Certificates;
 
 /// How a listener serves.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServeOptions {
     /// Offered to clients; `None` = plain text only.
-    pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(crate) tls: Option<Arc<Certificates>>,
     /// Clients that do not use TLS are refused.
     pub(crate) require_tls: bool,
 }

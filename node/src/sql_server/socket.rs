@@ -53,12 +53,14 @@ pub(crate) struct Socket {
     pub(crate) arrived: BytesMut,
     /// Encrypted.
     pub(crate) secure: bool,
+    /// The client has named the protocol that it means inside TLS, and it is ours.
+    pub(crate) named: bool,
 }
 
 impl Socket {
     /// A plain socket.
     pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: false }
+        Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: false, named: false }
     }
 
     /// The same client after a TLS handshake. What has arrived is the beginning of the handshake: a MySQL client does not
@@ -69,7 +71,8 @@ impl Socket {
     pub(crate) async fn upgrade(self, config: Arc<rustls::ServerConfig>) -> io::Result<Self> {
         let stream = Prefixed { prefix: self.arrived, stream: self.stream };
         let stream = tokio_rustls::TlsAcceptor::from(config).accept(stream).await?;
-        Ok(Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: true })
+        let named = stream.get_ref().1.alpn_protocol().is_some();
+        Ok(Self { stream: Box::new(stream), arrived: BytesMut::new(), secure: true, named })
     }
 
     /// Waits for more bytes.

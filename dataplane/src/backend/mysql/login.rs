@@ -4,16 +4,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::mysql::client_auth::{ClientAuth, ClientAuthError, ClientStep};
-use quorumsql_wire::mysql::handshake::{Greeting, HandshakeResponse, MAX_LOGIN_PACKET, put_attribute};
+use quorumsql_wire::mysql::handshake::{Greeting, HandshakeResponse, MAX_LOGIN_PACKET, SslRequest, put_attribute};
 use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
 
 use super::call::BrokenBackend;
 use super::{Backend, BackendState, KEY_CAPABILITIES, Registry, ServerLogin};
-use crate::config::{Server, TlsMode};
+use crate::config::Server;
 use crate::pool::{ConnectError, Fault, PoolKey, ServerError};
 use crate::session::mysql::names::Names;
 use crate::session::mysql::tracked::Variables;
+use crate::tls::TlsError;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
@@ -30,6 +31,9 @@ const WANTED: Capabilities = Capabilities(
         | Capabilities::SESSION_TRACK.0,
 );
 
+/// Largest packet that we say to take.
+const MAX_PACKET: u32 = 1 << 30;
+
 /// Makes the server tell in OK packets that session state has changed. Which variable it was is not asked for: the flag covers
 /// all of them, and with `session_track_system_variables='*'` MySQL 9 adds a `statement_id` to every single OK.
 pub(super) const TRACKING: &str =
@@ -42,23 +46,24 @@ pub(super) async fn connect(
     key: PoolKey,
     login: &ServerLogin,
 ) -> Result<Backend, ConnectError> {
-    if matches!(server.tls, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) {
-        return Err(ConnectError::Unusable(format!("TLS is demanded towards {} and not available in this build", server.address)));
-    }
     let link = ctx.connect(&server.address).await?;
-    let secure = server.address.port == 0;
     let mut wire = LoginWire { link, early: None, sequence: 0 };
     let payload = wire.read().await?;
     refuse(&payload)?;
     let greeting = Greeting::decode(&payload).map_err(protocol)?;
     let capabilities = negotiate(&greeting, Capabilities(u32::try_from(key.parts().capabilities).unwrap_or_default()))?;
+    let charset = handshake_charset(login.charset, &greeting.server_version);
+    let request = SslRequest { capabilities: capabilities.with(Capabilities::SSL), max_packet: MAX_PACKET, charset };
+    wire.encrypt(&server, &greeting, request).await?;
+    let capabilities = if wire.link.tls().is_some() { request.capabilities } else { capabilities };
+    let secure = wire.link.is_secure();
     let (auth, plugin, reply) = ClientAuth::begin(login.proof.clone(), &greeting.plugin, greeting.scramble, secure).map_err(unusable)?;
     let mut attributes = Vec::new();
     put_attribute(&mut attributes, "program_name", "quorumsql");
     let response = HandshakeResponse {
         capabilities,
-        max_packet: 1 << 30,
-        charset: handshake_charset(login.charset, &greeting.server_version),
+        max_packet: MAX_PACKET,
+        charset,
         user: key.parts().user.as_bytes(),
         auth: &reply,
         schema: None,
@@ -214,6 +219,22 @@ impl LoginWire {
                 return Err(ConnectError::Protocol("server closed the connection during login".into()));
             }
         }
+    }
+
+    /// TLS as the server's row says. A Unix socket needs none.
+    async fn encrypt(&mut self, server: &Server, greeting: &Greeting, request: SslRequest) -> Result<(), ConnectError> {
+        let Some(connector) = server.tls.connector().filter(|_| server.address.port != 0) else { return Ok(()) };
+        if !greeting.capabilities.contains(Capabilities::SSL) {
+            return Ok(server.tls.not_offered()?);
+        }
+        if self.early.is_some() {
+            return Err(TlsError::PlainBytes.into());
+        }
+        let mut payload = Vec::new();
+        request.encode(&mut payload);
+        self.write(&payload).await?;
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(self.link.connect_tls(connector, &server.address.host).await?)
     }
 
     async fn write(&mut self, payload: &[u8]) -> Result<(), ConnectError> {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use quorumsql_wire::pgsql::startup;
 
 use super::CancelKey;
+use super::tls::encrypt;
+use crate::tls::TlsError;
 use crate::worker::WorkerContext;
 
 /// Time for the whole exchange with the server.
@@ -17,12 +19,13 @@ pub(crate) fn send_cancel(ctx: &Rc<WorkerContext>, key: CancelKey) {
     tokio::task::spawn_local(async move {
         let exchange = async {
             let mut link = worker.connect(&key.address).await?;
+            encrypt(&mut link, &key.address, &key.tls).await?;
             let mut request = Vec::with_capacity(16);
             startup::cancel_request(&mut request, key.pid, &key.secret);
             link.send_bytes(&request).await?;
             // Until the server has closed, the signal may still be on its way.
             while !link.recv().await?.is_empty() {}
-            std::io::Result::Ok(())
+            Ok::<_, TlsError>(())
         };
         match worker.ticker().guard(LIMIT, Box::pin(exchange)).await {
             Ok(Ok(())) => {}

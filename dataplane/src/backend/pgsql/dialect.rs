@@ -95,7 +95,8 @@ impl From<BackendError> for ConnectError {
                 Self::Server { error: server_error(&fields), fault }
             }
             BackendError::Io(error) => Self::Io(error),
-            BackendError::Auth(_) | BackendError::Unsupported(_) => Self::Unusable(error.to_string()),
+            BackendError::Tls(error) => Self::Tls(error),
+            BackendError::Auth(_) => Self::Unusable(error.to_string()),
             BackendError::Closed | BackendError::Protocol(_) | BackendError::Unexpected(_) => Self::Protocol(error.to_string()),
         }
     }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
+use quorumsql_wire::pgsql::channel_binding::server_end_point;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::Scanner;
 use quorumsql_wire::pgsql::scram::NONCE_BYTES;
 use quorumsql_wire::pgsql::{frame, startup};
 
+use super::tls::encrypt;
 use super::{BackendError, CancelKey, PgBackend};
-use crate::config::{Server, TlsMode};
+use crate::config::Server;
 use crate::session::pgsql::prepared::Prepared;
 use crate::worker::WorkerContext;
 use crate::worker::link::{Endpoint, Link};
@@ -32,18 +34,16 @@ pub(crate) struct Credentials<'a> {
 
 /// Opens a connection and logs in. Bounded by the caller's deadline; dropping the future abandons the attempt.
 pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credentials: Credentials<'_>) -> Result<PgBackend, BackendError> {
-    if !matches!(server.tls, TlsMode::Disable | TlsMode::Prefer) {
-        return Err(BackendError::Unsupported("TLS towards PostgreSQL servers (use_ssl=1) is not supported by this version"));
-    }
     let mut link = ctx.connect(&server.address).await?;
+    encrypt(&mut link, &server.address, &server.tls).await?;
     let mut out = Vec::with_capacity(256);
     let identity = [("user", credentials.user), ("database", credentials.database)];
     let more = credentials.startup.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     startup::startup_message(&mut out, identity.into_iter().chain(more));
     link.send_bytes(&out).await?;
 
-    let policy = if is_local(link.peer_addr()) { CleartextPolicy::Allow } else { CleartextPolicy::Refuse };
-    let mut auth = ClientAuth::new(credentials.user, credentials.password, policy);
+    let policy = if link.is_secure() || is_local(link.peer_addr()) { CleartextPolicy::Allow } else { CleartextPolicy::Refuse };
+    let mut auth = ClientAuth::new(credentials.user, credentials.password, policy).bound_to(end_point(&link));
     let mut reader = LoginReader::new(&mut link);
     loop {
         let (message, body) = reader.next().await?;
@@ -69,7 +69,7 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
             tag::PARAMETER_STATUS => welcome.parameters.push(body),
             tag::BACKEND_KEY_DATA => {
                 let (pid, secret) = backend::decode_backend_key_data(&body)?;
-                welcome.key = Some(CancelKey { address: server.address.clone(), pid, secret: secret.into() });
+                welcome.key = Some(CancelKey { address: server.address.clone(), tls: server.tls.clone(), pid, secret: secret.into() });
             }
             tag::NOTICE => {}
             tag::ERROR => return Err(BackendError::Server(Box::new(ErrorFields::decode(&body)?))),
@@ -141,6 +141,11 @@ pub(crate) fn nonce() -> std::io::Result<[u8; NONCE_BYTES]> {
     let mut bytes = [0; NONCE_BYTES];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
     Ok(bytes)
+}
+
+/// `tls-server-end-point` of the server's certificate.
+fn end_point(link: &Link) -> Option<Vec<u8>> {
+    server_end_point(link.tls()?.peer_certificates()?.first()?)
 }
 
 fn is_local(peer: &Endpoint) -> bool {

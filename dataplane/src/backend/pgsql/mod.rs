@@ -4,6 +4,7 @@ mod cancel;
 mod dialect;
 mod login;
 mod round_trip;
+mod tls;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use quorumsql_wire::pgsql::scanner::{Scanner, Step};
 use crate::config::ServerAddress;
 use crate::session::pgsql::prepared::Prepared;
 use crate::session::pgsql::settings::Settings;
+use crate::tls::{ServerTls, TlsError};
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
 
@@ -56,6 +58,7 @@ pub(crate) struct PgBackend {
 #[derive(Clone, Debug)]
 pub(crate) struct CancelKey {
     pub(crate) address: ServerAddress,
+    pub(crate) tls: ServerTls,
     pub(crate) pid: u32,
     pub(crate) secret: Box<[u8]>,
 }
@@ -81,9 +84,9 @@ pub(crate) enum BackendError {
     /// We cannot prove who we are.
     #[error("server login failed: {0}")]
     Auth(#[from] quorumsql_wire::pgsql::auth::ClientAuthError),
-    /// The row demands what this build cannot do.
-    #[error("{0}")]
-    Unsupported(&'static str),
+    /// TLS was wanted and there is none.
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
 }
 
 impl PgBackend {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use quorumsql_wire::mysql::auth::StoredPassword;
 use quorumsql_wire::mysql::error_code::{self, ErrorCode};
-use quorumsql_wire::mysql::handshake::{CACHING_SHA2, Greeting, HandshakeResponse, MAX_LOGIN_PACKET, NATIVE, Scramble, new_scramble};
+use quorumsql_wire::mysql::handshake::{
+    CACHING_SHA2, Greeting, HandshakeResponse, MAX_LOGIN_PACKET, NATIVE, Scramble, SslRequest, new_scramble,
+};
 use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::server_auth::{AuthStep, Denial, FirstReply, Proof, ServerAuth};
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, Status, charset};
@@ -16,12 +18,13 @@ use super::worker::MysqlWorker;
 use super::{Client, Identity};
 use crate::backend::mysql::{KEY_CAPABILITIES, ServerLogin};
 use crate::config::{Protocol, User, Variables};
+use crate::frontend::tls;
 use crate::limits::Permit;
 use crate::pool::{KeyParts, Pool, PoolKey};
 use crate::session::mysql::state::SessionState;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
-use crate::worker::link::{Endpoint, Link};
+use crate::worker::link::Link;
 use crate::worker::session::SessionGuard;
 use crate::worker::snapshot::Snapshot;
 
@@ -123,7 +126,11 @@ impl Login {
         let offered = if variables.default_authentication_plugin == CACHING_SHA2 { CACHING_SHA2 } else { NATIVE };
         let scramble = new_scramble().ok()?;
         self.greet(&variables, offered, scramble).await;
-        let payload = self.wire.read().await?;
+        let mut payload = self.wire.read().await?;
+        if let (Some(tls), Some(_)) = (&self.config.side(Protocol::Mysql).client_tls, SslRequest::decode(&payload)) {
+            tls::accept(&mut self.wire.link, tls, &self.ctx, Protocol::Mysql).await.ok()?;
+            payload = self.wire.read().await?;
+        }
         let Ok(response) = HandshakeResponse::decode(&payload) else {
             return self.refuse((error_code::HANDSHAKE, "Bad handshake".into())).await;
         };
@@ -147,7 +154,10 @@ impl Login {
             server_version: variables.server_version.clone(),
             connection_id: self.session.id(),
             scramble,
-            capabilities: Capabilities::SERVER_DEFAULT,
+            capabilities: match self.config.side(Protocol::Mysql).client_tls {
+                Some(_) => Capabilities::SERVER_DEFAULT.with(Capabilities::SSL),
+                None => Capabilities::SERVER_DEFAULT,
+            },
             charset: collation.map_or(charset::UTF8_GENERAL_CI, |id| id as u8),
             status: Status::AUTOCOMMIT,
             plugin: offered.to_owned(),
@@ -173,7 +183,7 @@ impl Login {
             client_plugin: response.plugin,
             reply: response.auth,
             fresh_scramble: new_scramble().ok()?,
-            secure: matches!(self.wire.link.local_addr(), Endpoint::Unix(_)),
+            secure: self.wire.link.is_secure(),
         };
         let mut with_password = !response.auth.is_empty();
         let (mut auth, mut step) = ServerAuth::begin(passwords(user), worker.known_password(&stored), &first);
@@ -214,7 +224,7 @@ impl Login {
             let text = format!("User '{name}' has exceeded the 'max_user_connections' resource (current value: {max})");
             return Err((error_code::USER_LIMIT, text));
         };
-        if user.require_tls {
+        if user.require_tls && self.wire.link.tls().is_none() {
             let using = if user.password.is_empty() { "NO" } else { "YES" };
             let text = format!("ProxySQL Error: Access denied for user '{name}' (using password: {using}). SSL is required");
             return Err((error_code::ACCESS_DENIED, text));

@@ -12,7 +12,6 @@ use super::{Client, Flow};
 use crate::backend::mysql::ServerLogin;
 use crate::config::{Protocol, User};
 use crate::session::mysql::state::SessionState;
-use crate::worker::link::Endpoint;
 
 impl Client {
     /// Everything but user and schema returns to the state after login; the connection is reset or given back.
@@ -50,7 +49,7 @@ impl Client {
             let text = format!("User '{name}' has exceeded the 'max_user_connections' resource (current value: {limit})");
             return Some(self.refuse_user(sequence, (error_code::USER_LIMIT, text)).await);
         };
-        if user.require_tls {
+        if user.require_tls && self.link.tls().is_none() {
             let text = format!("ProxySQL Error: Access denied for user '{name}' (using password: YES). SSL is required");
             return Some(self.refuse_user(sequence, (error_code::ACCESS_DENIED, text)).await);
         }
@@ -80,7 +79,7 @@ impl Client {
             client_plugin: change.plugin,
             reply: change.auth,
             fresh_scramble: new_scramble().ok()?,
-            secure: matches!(self.link.local_addr(), Endpoint::Unix(_)),
+            secure: self.link.is_secure(),
         };
         let mut with_password = !change.auth.is_empty();
         let (mut auth, mut step) = ServerAuth::change_user(passwords(user), self.worker.known_password(&stored), &first);

@@ -16,10 +16,13 @@ use super::worker::{PgWorker, WelcomeKey, cancel, variables};
 use super::{Client, Newcomer, shutdown};
 use crate::backend::pgsql::{BackendError, Login, Pgsql, nonce};
 use crate::config::{Protocol, User};
+use crate::frontend::tls;
 use crate::limits::Permit;
 use crate::pool::{AcquireError, KeyParts, Pool, PoolKey, Request};
 use crate::session::pgsql::settings::Settings;
+use crate::tls::{ALPN_POSTGRESQL, ClientTls};
 use crate::worker::WorkerContext;
+use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal};
 
@@ -118,7 +121,7 @@ impl Entrant {
 
 async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContext>) -> Result<Option<Entrant>, Refused> {
     let mut buffer = Vec::new();
-    let Some(packet) = first_packets(link, ctx, &mut buffer).await? else { return Ok(None) };
+    let Some((packet, tls)) = first_packets(link, ctx, &mut buffer).await? else { return Ok(None) };
     let parameters = packet.parameters().map_err(|error| error.error_fields())?;
     let mut out = Vec::with_capacity(1024);
     let (minor, tell) = packet.negotiate(&parameters);
@@ -132,8 +135,8 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     let max = variables(ctx).max_connections;
     let place = ctx.shared().limits.client(Protocol::Pgsql, max).ok_or_else(|| too_many("sorry, too many clients already".into()))?;
     let worker = PgWorker::of(ctx);
-    let user = authenticate(link, ctx, &worker, &parameters, &mut buffer, &mut out).await?;
-    if user.require_tls {
+    let user = authenticate(link, ctx, &worker, &parameters, tls.as_deref(), &mut buffer, &mut out).await?;
+    if user.require_tls && tls.is_none() {
         let text = format!("ProxySQL Error: Access denied for user '{}' (using password: YES). SSL is required", user.name);
         return Err(ErrorFields::fatal(sqlstate::INVALID_AUTHORIZATION_SPECIFICATION, text).into());
     }
@@ -159,7 +162,7 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     link.send_bytes(&out).await?;
     if !buffer.is_empty() {
         // The client did not wait for the welcome.
-        link.unread(crate::worker::chunk::Chunk::from_vec(buffer));
+        link.unread(Chunk::from_vec(buffer));
     }
     Ok(Some(entrant))
 }
@@ -175,8 +178,14 @@ fn new_key(session: &SessionGuard, worker: &PgWorker) -> io::Result<[u8; 4]> {
     Ok(key)
 }
 
-/// Answers what comes before the start-up packet; `None` = there will be none (cancel requests).
-async fn first_packets(link: &mut Link, ctx: &Rc<WorkerContext>, buffer: &mut Vec<u8>) -> Result<Option<StartupPacket>, Refused> {
+/// Answers what comes before the start-up packet, and says with what TLS it came; `None` = there will be none (cancel
+/// requests). Inside TLS, only these two are legal.
+async fn first_packets(
+    link: &mut Link,
+    ctx: &Rc<WorkerContext>,
+    buffer: &mut Vec<u8>,
+) -> Result<Option<(StartupPacket, Option<Arc<ClientTls>>)>, Refused> {
+    let offered = ctx.config().side(Protocol::Pgsql).client_tls.clone();
     let (mut tls_asked, mut gss_asked) = (false, false);
     loop {
         let Some((packet, size)) = startup::decode_first_packet(buffer)? else {
@@ -184,18 +193,46 @@ async fn first_packets(link: &mut Link, ctx: &Rc<WorkerContext>, buffer: &mut Ve
             continue;
         };
         buffer.drain(..size);
-        match packet {
-            FirstPacket::SslRequest if !tls_asked => tls_asked = true,
-            FirstPacket::GssEncRequest if !gss_asked => gss_asked = true,
-            FirstPacket::SslRequest | FirstPacket::GssEncRequest | FirstPacket::DirectTls => return Err(Refused::Quiet),
-            FirstPacket::Cancel { pid, key } => {
+        match (packet, &offered) {
+            (FirstPacket::Startup(packet), _) => return Ok(Some((packet, offered.filter(|_| link.tls().is_some())))),
+            (FirstPacket::Cancel { pid, key }, _) => {
                 cancel(ctx, pid, &key);
                 return Ok(None);
             }
-            FirstPacket::Startup(packet) => return Ok(Some(packet)),
+            _ if link.tls().is_some() => return Err(Refused::Quiet),
+            (FirstPacket::DirectTls, Some(tls)) => direct_tls(link, ctx, tls, std::mem::take(buffer)).await?,
+            (FirstPacket::SslRequest, Some(tls)) => {
+                // A client waits for the answer: these bytes were put there by somebody else (CVE-2021-23214).
+                if !buffer.is_empty() {
+                    let text = "received unencrypted data after SSL request";
+                    return Err(ErrorFields::fatal(sqlstate::PROTOCOL_VIOLATION, text).into());
+                }
+                link.send_bytes(&[startup::ACCEPT_TLS]).await?;
+                tls::accept(link, tls, ctx, Protocol::Pgsql).await.map_err(|_| Refused::Quiet)?;
+            }
+            (FirstPacket::SslRequest, None) if !tls_asked => {
+                tls_asked = true;
+                link.send_bytes(&[startup::REFUSE_ENCRYPTION]).await?;
+            }
+            (FirstPacket::GssEncRequest, _) if !gss_asked => {
+                gss_asked = true;
+                link.send_bytes(&[startup::REFUSE_ENCRYPTION]).await?;
+            }
+            _ => return Err(Refused::Quiet),
         }
-        link.send_bytes(&[startup::REFUSE_ENCRYPTION]).await?;
     }
+}
+
+/// TLS without a request for it (`sslnegotiation=direct`): the client must say that it means PostgreSQL, so that what another
+/// protocol's client was made to send is never taken for a login.
+async fn direct_tls(link: &mut Link, ctx: &Rc<WorkerContext>, tls: &ClientTls, hello: Vec<u8>) -> Result<(), Refused> {
+    link.unread(Chunk::from_vec(hello));
+    tls::accept(link, tls, ctx, Protocol::Pgsql).await.map_err(|_| Refused::Quiet)?;
+    if link.tls().and_then(|facts| facts.alpn_protocol()) == Some(ALPN_POSTGRESQL) {
+        return Ok(());
+    }
+    tracing::info!(client = %link.peer_addr(), "direct TLS without the ALPN name `postgresql` is refused");
+    Err(Refused::Quiet)
 }
 
 async fn receive(link: &mut Link, buffer: &mut Vec<u8>) -> Result<(), Refused> {
@@ -212,12 +249,13 @@ async fn authenticate(
     ctx: &Rc<WorkerContext>,
     worker: &PgWorker,
     parameters: &StartupParameters,
+    tls: Option<&ClientTls>,
     buffer: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<Arc<User>, Refused> {
     let user = ctx.config().side(Protocol::Pgsql).users.get(&parameters.user).cloned();
     let secrets = worker.secrets(&parameters.user, user.as_deref());
-    let mut auth = ServerAuth::start(&parameters.user, secrets, Method::default(), nonce()?, out);
+    let mut auth = ServerAuth::start(&parameters.user, secrets, Method::default(), tls.and_then(ClientTls::end_point), nonce()?, out);
     loop {
         link.send_bytes(out).await?;
         out.clear();

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::error_fields::ErrorFields;
 use super::password::{StoredPassword, md5_answer, md5_answer_of_hash};
-use super::scram::{self, ClientExchange, NONCE_BYTES, ScramError, ServerExchange, Verifier};
+use super::scram::{self, Binding, ClientExchange, NONCE_BYTES, ScramError, ServerExchange, Verifier};
 use super::{backend, frontend, sqlstate};
 
 /// Most bytes of a message before login is complete.
@@ -87,6 +87,7 @@ pub enum ServerStep {
 pub struct ServerAuth {
     user: String,
     secrets: std::sync::Arc<Secrets>,
+    binding: Option<Box<[u8]>>,
     state: ServerState,
 }
 
@@ -99,9 +100,17 @@ enum ServerState {
 }
 
 impl ServerAuth {
-    /// Starts a login: appends the first authentication request. `random` is fresh randomness.
+    /// Starts a login: appends the first authentication request. `random` is fresh randomness; `binding` is
+    /// `tls-server-end-point` of our certificate when the client has come by TLS, so that it can tell us from an impostor.
     #[must_use]
-    pub fn start(user: &str, secrets: std::sync::Arc<Secrets>, method: Method, random: [u8; NONCE_BYTES], out: &mut Vec<u8>) -> Self {
+    pub fn start(
+        user: &str,
+        secrets: std::sync::Arc<Secrets>,
+        method: Method,
+        binding: Option<&[u8]>,
+        random: [u8; NONCE_BYTES],
+        out: &mut Vec<u8>,
+    ) -> Self {
         let md5_only = matches!(secrets.password, StoredPassword::Md5(_));
         let scram_only = matches!(secrets.password, StoredPassword::Scram(_));
         let state = match method {
@@ -115,11 +124,12 @@ impl ServerAuth {
                 ServerState::Md5(salt)
             }
             Method::Md5 | Method::Scram => {
-                backend::authentication_sasl(out, &[scram::MECHANISM]);
+                let mechanisms = [scram::MECHANISM_PLUS, scram::MECHANISM];
+                backend::authentication_sasl(out, if binding.is_some() { &mechanisms } else { &mechanisms[1..] });
                 ServerState::SaslInitial(random)
             }
         };
-        Self { user: user.to_owned(), secrets, state }
+        Self { user: user.to_owned(), secrets, binding: binding.map(Into::into), state }
     }
 
     /// Takes the body of the client's next `p` message.
@@ -153,16 +163,22 @@ impl ServerAuth {
         let Ok((mechanism, data)) = frontend::decode_sasl_initial_response(body) else {
             return self.scram_failed(ScramError::Malformed);
         };
-        if mechanism != scram::MECHANISM.as_bytes() {
+        let binding = match &self.binding {
+            Some(data) if mechanism == scram::MECHANISM_PLUS.as_bytes() => Some(Binding::Bound(data)),
+            Some(_) if mechanism == scram::MECHANISM.as_bytes() => Some(Binding::NotChosen),
+            None if mechanism == scram::MECHANISM.as_bytes() => Some(Binding::NotOffered),
+            _ => None,
+        };
+        let Some(binding) = binding else {
             let text = "client selected an invalid SASL authentication mechanism";
             return ServerStep::Failed(ErrorFields::fatal(sqlstate::PROTOCOL_VIOLATION, text));
-        }
+        };
         let Some(data) = data else {
             backend::authentication_sasl_continue(out, &[]);
             self.state = ServerState::SaslInitial(*nonce);
             return ServerStep::Continue;
         };
-        match ServerExchange::start(self.secrets.verifier.clone(), data, nonce) {
+        match ServerExchange::start(self.secrets.verifier.clone(), data, nonce, binding) {
             Ok((exchange, challenge)) => {
                 backend::authentication_sasl_continue(out, &challenge);
                 self.state = ServerState::SaslFinal(Box::new(exchange.or(self.secrets.additional_verifier.clone())));
@@ -245,6 +261,7 @@ pub struct ClientAuth {
     user: String,
     password: StoredPassword,
     cleartext: CleartextPolicy,
+    binding: Option<Vec<u8>>,
     state: ClientState,
 }
 
@@ -259,7 +276,13 @@ impl ClientAuth {
     /// Prepares to log in as `user` with a stored password.
     #[must_use]
     pub fn new(user: &str, stored: &str, cleartext: CleartextPolicy) -> Self {
-        Self { user: user.to_owned(), password: StoredPassword::parse(stored), cleartext, state: ClientState::Start }
+        Self { user: user.to_owned(), password: StoredPassword::parse(stored), cleartext, binding: None, state: ClientState::Start }
+    }
+
+    /// Binds the login to the TLS connection: `tls-server-end-point` of the server's certificate, where there is one.
+    #[must_use]
+    pub fn bound_to(self, end_point: Option<Vec<u8>>) -> Self {
+        Self { binding: end_point, ..self }
     }
 
     /// Takes the body of the server's `R` message and appends the answer. `random` is fresh randomness.
@@ -311,14 +334,20 @@ impl ClientAuth {
     }
 
     fn answer_sasl(&self, mechanisms: &[u8], random: &[u8; NONCE_BYTES], out: &mut Vec<u8>) -> Result<ClientState, ClientAuthError> {
-        if !backend::sasl_mechanisms(mechanisms).any(|name| name == scram::MECHANISM.as_bytes()) {
+        let offers = |mechanism: &str| backend::sasl_mechanisms(mechanisms).any(|name| name == mechanism.as_bytes());
+        let (mechanism, binding) = match &self.binding {
+            Some(data) if offers(scram::MECHANISM_PLUS) => (scram::MECHANISM_PLUS, Binding::Bound(data)),
+            Some(_) => (scram::MECHANISM, Binding::NotChosen),
+            None => (scram::MECHANISM, Binding::NotOffered),
+        };
+        if !offers(mechanism) {
             return Err(ClientAuthError::Mechanism);
         }
         let StoredPassword::Plain(text) = &self.password else {
             return Err(self.needs_plain("SCRAM-SHA-256", &self.password));
         };
-        let (exchange, first) = ClientExchange::start(text.as_bytes(), random);
-        frontend::sasl_initial_response(out, scram::MECHANISM.as_bytes(), &first);
+        let (exchange, first) = ClientExchange::start(text.as_bytes(), random, binding);
+        frontend::sasl_initial_response(out, mechanism.as_bytes(), &first);
         Ok(ClientState::Challenge(exchange))
     }
 
@@ -344,7 +373,7 @@ mod tests {
     fn login(stored: &str, additional: Option<&str>, method: Method, given: &str) -> Result<Option<ServerStep>, ClientAuthError> {
         let mut to_client = Vec::new();
         let secrets = Arc::new(Secrets::prepare("u", stored, additional, b"0123456789abcdef"));
-        let mut server = ServerAuth::start("u", secrets, method, [3; NONCE_BYTES], &mut to_client);
+        let mut server = ServerAuth::start("u", secrets, method, None, [3; NONCE_BYTES], &mut to_client);
         let mut client = ClientAuth::new("u", given, CleartextPolicy::Allow);
         for _ in 0..5 {
             let mut to_server = Vec::new();
@@ -401,11 +430,11 @@ mod tests {
     fn a_stored_hash_chooses_its_method() {
         let mut out = Vec::new();
         let hashed = Arc::new(Secrets::prepare("u", "md562af4dd09bbb41884907a838a3233294", None, b"salt"));
-        let _ = ServerAuth::start("u", hashed, Method::Scram, [3; NONCE_BYTES], &mut out);
+        let _ = ServerAuth::start("u", hashed, Method::Scram, None, [3; NONCE_BYTES], &mut out);
         assert_eq!(out, b"R\0\0\0\x0c\0\0\0\x05\x03\x03\x03\x03");
         out.clear();
         let scram = Arc::new(Secrets::prepare("u", &Verifier::derive(b"x", b"s", 1).to_stored(), None, b"salt"));
-        let _ = ServerAuth::start("u", scram, Method::Md5, [3; NONCE_BYTES], &mut out);
+        let _ = ServerAuth::start("u", scram, Method::Md5, None, [3; NONCE_BYTES], &mut out);
         assert_eq!(out[8], 10);
     }
 
@@ -413,8 +442,8 @@ mod tests {
     fn unknown_users_look_like_wrong_passwords() {
         let secrets = Arc::new(Secrets::unknown("u", b"node secret"));
         let mut out = Vec::new();
-        let mut server = ServerAuth::start("u", secrets, Method::Scram, [3; NONCE_BYTES], &mut out);
-        let (mut client, first) = ClientExchange::start(b"x", &[5; NONCE_BYTES]);
+        let mut server = ServerAuth::start("u", secrets, Method::Scram, None, [3; NONCE_BYTES], &mut out);
+        let (mut client, first) = ClientExchange::start(b"x", &[5; NONCE_BYTES], Binding::NotOffered);
         let mut message = Vec::new();
         frontend::sasl_initial_response(&mut message, b"SCRAM-SHA-256", &first);
         out.clear();
@@ -451,6 +480,28 @@ mod tests {
         assert_eq!(client.on_request(b"\0\0\0\x07", &[0; NONCE_BYTES], &mut out), Err(ClientAuthError::Method(7)));
         let mut client = ClientAuth::new("u", "p", CleartextPolicy::Refuse);
         assert_eq!(client.on_request(b"\0\0\0\x0aOTHER\0\0", &[0; NONCE_BYTES], &mut out), Err(ClientAuthError::Mechanism));
+    }
+
+    #[test]
+    fn over_tls_the_login_is_bound_to_the_certificate() {
+        let secrets = Arc::new(Secrets::prepare("u", "p", None, b"0123456789abcdef"));
+        for (ours, theirs, mechanism, done) in [
+            (Some(&b"hash"[..]), Some(&b"hash"[..]), "SCRAM-SHA-256-PLUS", true),
+            (Some(b"hash"), Some(b"other"), "SCRAM-SHA-256-PLUS", false),
+            (Some(b"hash"), None, "SCRAM-SHA-256", true),
+            (None, Some(b"hash"), "SCRAM-SHA-256", true),
+        ] {
+            let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+            let mut server = ServerAuth::start("u", Arc::clone(&secrets), Method::Scram, ours, [3; NONCE_BYTES], &mut to_client);
+            let mut client = ClientAuth::new("u", "p", CleartextPolicy::Refuse).bound_to(theirs.map(<[u8]>::to_vec));
+            client.on_request(&to_client[5..], &[5; NONCE_BYTES], &mut to_server).unwrap();
+            assert_eq!(frontend::decode_sasl_initial_response(&to_server[5..]).unwrap().0, mechanism.as_bytes());
+            to_client.clear();
+            assert_eq!(server.on_message(&to_server[5..], &mut to_client), ServerStep::Continue);
+            to_server.clear();
+            client.on_request(&to_client[5..], &[5; NONCE_BYTES], &mut to_server).unwrap();
+            assert_eq!(server.on_message(&to_server[5..], &mut Vec::new()) == ServerStep::Done, done, "{ours:?} {theirs:?}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The PostgreSQL protocol, versions 3.0 and 3.2, as pure functions over bytes (PostgreSQL manual, "Frontend/Backend Protocol").
 //!
 //! Reading order: [`frame`] (message boundaries), [`startup`] (the untyped first packets), [`frontend`] (what clients send),
-//! [`backend`] (what servers send), [`error_fields`] and [`sqlstate`] (errors and notices), [`password`], [`scram`] and [`auth`]
-//! (logging in, both sides), [`scanner`] (walking a stream of server messages without copying it).
+//! [`backend`] (what servers send), [`error_fields`] and [`sqlstate`] (errors and notices), [`password`], [`scram`],
+//! [`channel_binding`] and [`auth`] (logging in, both sides), [`scanner`] (walking a stream of server messages without copying it).
 //!
 //! A server face needs, in this order: [`startup::decode_first_packet`]; one byte [`startup::REFUSE_ENCRYPTION`] for SSLRequest and
 //! GSSENCRequest; [`auth::ServerAuth`]; [`backend::authentication_ok`], [`backend::parameter_status`], [`backend::backend_key_data`],
@@ -13,6 +13,7 @@
 
 pub mod auth;
 pub mod backend;
+pub mod channel_binding;
 pub mod error_fields;
 pub mod frame;
 pub mod frontend;

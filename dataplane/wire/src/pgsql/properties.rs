@@ -70,7 +70,7 @@ fn logins_never_panic() {
     bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(first, second)| {
         for method in [Method::Cleartext, Method::Md5, Method::Scram] {
             let mut out = Vec::new();
-            let mut server = ServerAuth::start("u", secrets.clone(), method, [0; 18], &mut out);
+            let mut server = ServerAuth::start("u", secrets.clone(), method, None, [0; 18], &mut out);
             let _ = (server.on_message(first, &mut out), server.on_message(second, &mut out));
         }
         let mut client = ClientAuth::new("u", "p", CleartextPolicy::Allow);

@@ -1,6 +1,6 @@
 //! SCRAM-SHA-256, both sides (RFC 5802, RFC 7677; PostgreSQL manual, "SASL Authentication").
 //!
-//! Channel binding is not offered: a client's `p=` header is an error here. The user name inside the exchange is ignored, as PostgreSQL does.
+//! Channel binding is `tls-server-end-point` ([`super::channel_binding`]). The user name inside the exchange is ignored, as PostgreSQL does.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,6 +13,10 @@ use super::password::equal;
 
 /// The mechanism's name.
 pub const MECHANISM: &str = "SCRAM-SHA-256";
+/// The name of the one with channel binding.
+pub const MECHANISM_PLUS: &str = "SCRAM-SHA-256-PLUS";
+/// How the one kind of channel binding that there is starts (RFC 5802, section 7).
+const BINDING_HEADER: &str = "p=tls-server-end-point,,";
 /// Iterations of a verifier that we derive (PostgreSQL's default).
 pub const DEFAULT_ITERATIONS: u32 = 4096;
 /// Most iterations that a server may ask of us: a bound on the CPU time that a hostile one can take.
@@ -42,6 +46,24 @@ pub enum ScramError {
     /// The server asks for more iterations than [`MAX_ITERATIONS`], or none.
     #[error("SCRAM iteration count {0} is out of range")]
     Iterations(u32),
+}
+
+/// What both sides say of channel binding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Binding<'a> {
+    /// The server offers none.
+    NotOffered,
+    /// Offered or possible, and the client took the mechanism without it.
+    NotChosen,
+    /// Chosen: hash of the server's certificate.
+    Bound(&'a [u8]),
+}
+
+impl Binding<'_> {
+    /// `c=` for [`BINDING_HEADER`].
+    fn bound(data: &[u8]) -> String {
+        BASE64.encode([BINDING_HEADER.as_bytes(), data].concat())
+    }
 }
 
 /// What a server stores of a password: `SCRAM-SHA-256$iterations:salt$StoredKey:ServerKey`.
@@ -114,7 +136,7 @@ pub struct ServerExchange {
     /// client-first-message-bare , server-first-message.
     transcript: Vec<u8>,
     /// What `c=` must be.
-    binding: &'static str,
+    binding: String,
     nonce: String,
 }
 
@@ -122,12 +144,20 @@ impl ServerExchange {
     /// Answers the client's first message; returns the challenge to send in SASLContinue. `nonce` is [`NONCE_BYTES`] of fresh randomness.
     ///
     /// # Errors
-    /// A message that breaks the grammar, or asks for channel binding.
-    pub fn start(verifier: Verifier, client_first: &[u8], nonce: &[u8; NONCE_BYTES]) -> Result<(Self, Vec<u8>), ScramError> {
+    /// A message that breaks the grammar, or whose channel binding is not that of its mechanism. A client that can bind and
+    /// thinks that we cannot, when we have offered it, was lied to on the way.
+    pub fn start(
+        verifier: Verifier,
+        client_first: &[u8],
+        nonce: &[u8; NONCE_BYTES],
+        offer: Binding<'_>,
+    ) -> Result<(Self, Vec<u8>), ScramError> {
         let message = std::str::from_utf8(client_first).map_err(|_| ScramError::Malformed)?;
-        let (binding, bare) = match message.get(..3) {
-            Some("n,,") => ("biws", &message[3..]),
-            Some("y,,") => ("eSws", &message[3..]),
+        let (binding, bare) = match (offer, message.get(..3)) {
+            (Binding::Bound(data), _) => (Binding::bound(data), message.strip_prefix(BINDING_HEADER).ok_or(ScramError::Malformed)?),
+            (_, Some("n,,")) => ("biws".to_owned(), &message[3..]),
+            (Binding::NotOffered, Some("y,,")) => ("eSws".to_owned(), &message[3..]),
+            (Binding::NotChosen, Some("y,,")) => return Err(ScramError::ChannelBinding),
             _ => return Err(ScramError::Malformed),
         };
         let mut parts = bare.split(',');
@@ -184,16 +214,24 @@ impl ServerExchange {
 pub struct ClientExchange {
     password: Vec<u8>,
     first_bare: String,
+    /// What `c=` will be.
+    binding: String,
     signature: Option<Key>,
 }
 
 impl ClientExchange {
     /// Starts; returns the data of SASLInitialResponse. `nonce` is [`NONCE_BYTES`] of fresh randomness.
     #[must_use]
-    pub fn start(password: &[u8], nonce: &[u8; NONCE_BYTES]) -> (Self, Vec<u8>) {
+    /// `NotChosen` = we could, but the server does not offer it.
+    pub fn start(password: &[u8], nonce: &[u8; NONCE_BYTES], binding: Binding<'_>) -> (Self, Vec<u8>) {
         let first_bare = format!("n=,r={}", BASE64.encode(nonce));
-        let first = format!("n,,{first_bare}").into_bytes();
-        (Self { password: password.to_vec(), first_bare, signature: None }, first)
+        let (header, binding) = match binding {
+            Binding::NotOffered => ("n,,", "biws".to_owned()),
+            Binding::NotChosen => ("y,,", "eSws".to_owned()),
+            Binding::Bound(data) => (BINDING_HEADER, Binding::bound(data)),
+        };
+        let first = format!("{header}{first_bare}").into_bytes();
+        (Self { password: password.to_vec(), first_bare, binding, signature: None }, first)
     }
 
     /// Answers the server's challenge; returns the data of SASLResponse. Derives the key (PBKDF2).
@@ -220,7 +258,7 @@ impl ClientExchange {
         let mut salted = salted_password(&self.password, &salt, iterations);
         let client_key = hmac(&salted, &[b"Client Key"]);
         let stored_key: Key = Sha256::digest(client_key).into();
-        let without_proof = format!("c=biws,r={nonce}");
+        let without_proof = format!("c={},r={nonce}", self.binding);
         let auth_message: [&[u8]; 5] = [self.first_bare.as_bytes(), b",", challenge, b",", without_proof.as_bytes()];
         let proof = xor(client_key, hmac(&stored_key, &auth_message));
         self.signature = Some(hmac(&hmac(&salted, &[b"Server Key"]), &auth_message));
@@ -309,7 +347,7 @@ mod tests {
             verifier,
             alternative: None,
             transcript: format!("n=user,r=rOprNGfwEbeRWgbNEkqO,{challenge}").into_bytes(),
-            binding: "biws",
+            binding: "biws".into(),
             nonce: nonce.into(),
         };
         let last = format!("c=biws,r={nonce},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=");
@@ -318,8 +356,8 @@ mod tests {
 
     fn exchange(stored: &[u8], given: &[u8]) -> Result<(), ScramError> {
         let verifier = Verifier::derive(stored, b"0123456789abcdef", 2);
-        let (mut client, first) = ClientExchange::start(given, &[7; NONCE_BYTES]);
-        let (server, challenge) = ServerExchange::start(verifier, &first, &[9; NONCE_BYTES])?;
+        let (mut client, first) = ClientExchange::start(given, &[7; NONCE_BYTES], Binding::NotOffered);
+        let (server, challenge) = ServerExchange::start(verifier, &first, &[9; NONCE_BYTES], Binding::NotOffered)?;
         let answer = client.on_challenge(&challenge)?;
         client.on_final(&server.finish(&answer)?)
     }
@@ -333,10 +371,36 @@ mod tests {
     }
 
     #[test]
+    fn channel_binding_must_be_what_both_sides_see() {
+        use Binding::{Bound, NotChosen, NotOffered};
+        for (client, server, expected) in [
+            (Bound(b"hash"), Bound(b"hash"), Ok(())),
+            (NotChosen, NotOffered, Ok(())),
+            (NotOffered, NotChosen, Ok(())),
+            // Another certificate in the middle.
+            (Bound(b"hash"), Bound(b"other"), Err(ScramError::ChannelBinding)),
+            // Our offer was taken out in the middle.
+            (NotChosen, NotChosen, Err(ScramError::ChannelBinding)),
+            // Mechanism and header contradict each other.
+            (Bound(b"hash"), NotChosen, Err(ScramError::Malformed)),
+            (NotOffered, Bound(b"hash"), Err(ScramError::Malformed)),
+        ] {
+            let (mut one, first) = ClientExchange::start(b"secret", &[7; NONCE_BYTES], client);
+            let verifier = Verifier::derive(b"secret", b"salt", 2);
+            let outcome = ServerExchange::start(verifier, &first, &[9; NONCE_BYTES], server).and_then(|(other, challenge)| {
+                let answer = one.on_challenge(&challenge)?;
+                one.on_final(&other.finish(&answer)?)
+            });
+            assert_eq!(outcome, expected, "{client:?} {server:?}");
+        }
+    }
+
+    #[test]
     fn the_second_password_counts_when_its_salt_is_the_same() {
         for (salt, expected) in [(&b"salt"[..], true), (b"tlas", false)] {
-            let (mut client, first) = ClientExchange::start(b"new", &[7; NONCE_BYTES]);
-            let (server, challenge) = ServerExchange::start(Verifier::derive(b"old", b"salt", 2), &first, &[9; NONCE_BYTES]).unwrap();
+            let (mut client, first) = ClientExchange::start(b"new", &[7; NONCE_BYTES], Binding::NotOffered);
+            let (server, challenge) =
+                ServerExchange::start(Verifier::derive(b"old", b"salt", 2), &first, &[9; NONCE_BYTES], Binding::NotOffered).unwrap();
             let server = server.or(Some(Verifier::derive(b"new", salt, 2)));
             let answer = client.on_challenge(&challenge).unwrap();
             assert_eq!(server.finish(&answer).is_ok_and(|last| client.on_final(&last).is_ok()), expected);
@@ -363,13 +427,13 @@ mod tests {
     fn malformed_first_messages() {
         let verifier = Verifier::mock(b"", "");
         for bad in ["", "n,", "n,a=x,n=,r=abc", "p=tls-server-end-point,,n=,r=abc", "n,,r=abc", "n,,n=", "n,,n=,r=", "n,,n=,r=a b"] {
-            assert!(ServerExchange::start(verifier.clone(), bad.as_bytes(), &[0; NONCE_BYTES]).is_err(), "{bad}");
+            assert!(ServerExchange::start(verifier.clone(), bad.as_bytes(), &[0; NONCE_BYTES], Binding::NotOffered).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn malformed_last_messages() {
-        let (server, _) = ServerExchange::start(Verifier::mock(b"", ""), b"n,,n=,r=abc", &[0; NONCE_BYTES]).unwrap();
+        let (server, _) = ServerExchange::start(Verifier::mock(b"", ""), b"n,,n=,r=abc", &[0; NONCE_BYTES], Binding::NotOffered).unwrap();
         let nonce = server.nonce.clone();
         let proof = BASE64.encode([0; 32]);
         for (message, expected) in [
@@ -387,7 +451,7 @@ mod tests {
     #[test]
     fn hostile_challenges() {
         for bad in ["", "r=x,s=YQ==,i=1", "r=NONCE,s=YQ==,i=1", "r=NONCEx,s=,i=1", "r=NONCEx,s=YQ==,i=0", "r=NONCEx,s=YQ==,i=4294967295"] {
-            let (mut client, first) = ClientExchange::start(b"p", &[7; NONCE_BYTES]);
+            let (mut client, first) = ClientExchange::start(b"p", &[7; NONCE_BYTES], Binding::NotOffered);
             let nonce = String::from_utf8(first[8..].to_vec()).unwrap();
             let challenge = bad.replace("NONCE", &nonce);
             assert!(client.on_challenge(challenge.as_bytes()).is_err(), "{bad}");

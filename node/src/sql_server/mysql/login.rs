@@ -30,7 +30,7 @@ pub(super) async fn login<D: Database>(
     dialogue.greet(options.tls.is_some()).await?;
     let mut payload = dialogue.read().await?;
     if let (Some(tls), Some(_)) = (&options.tls, SslRequest::decode(&payload)) {
-        dialogue.socket = dialogue.socket.upgrade(tls.clone()).await?;
+        dialogue.socket = dialogue.socket.upgrade(tls.current().mysql.config().clone()).await?;
         payload = dialogue.read().await?;
     }
     let response = HandshakeResponse::decode(&payload).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;

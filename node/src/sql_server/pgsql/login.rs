@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use quorumsql_dataplane::tls::ClientTls;
 use quorumsql_wire::pgsql::auth::{MESSAGE_CAP, Method, Secrets, ServerAuth, ServerStep};
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
@@ -24,8 +25,10 @@ pub(super) async fn login<D: Database>(
     database: &D,
     options: &ServeOptions,
 ) -> io::Result<Option<(Socket, D::Session)>> {
-    let Some((mut socket, packet)) = first(socket, options).await? else { return Ok(None) };
-    match start(&mut socket, &packet, client, database, options).await? {
+    // One for the whole login, whatever is reloaded meanwhile.
+    let shown = options.tls.as_ref().map(|certificates| Arc::clone(&certificates.current().pgsql));
+    let Some((mut socket, packet)) = first(socket, shown.as_deref()).await? else { return Ok(None) };
+    match start(&mut socket, &packet, client, database, options, shown.as_deref()).await? {
         Ok(session) => Ok(Some((socket, session))),
         Err(error) => {
             let mut out = Vec::new();
@@ -37,22 +40,29 @@ pub(super) async fn login<D: Database>(
 }
 
 /// Answers requests for encryption until the start-up packet is there.
-async fn first(mut socket: Socket, options: &ServeOptions) -> io::Result<Option<(Socket, StartupPacket)>> {
+async fn first(mut socket: Socket, tls: Option<&ClientTls>) -> io::Result<Option<(Socket, StartupPacket)>> {
     for _ in 0..MAX_REQUESTS {
         let packet = read_first(&mut socket).await?;
-        match (packet, &options.tls) {
+        match (packet, tls) {
             (FirstPacket::Startup(packet), _) => return Ok(Some((socket, packet))),
             (FirstPacket::Cancel { .. }, _) => return Ok(None),
-            (FirstPacket::SslRequest, Some(tls)) if !socket.secure => {
+            _ if socket.secure => return Err(io::Error::new(io::ErrorKind::InvalidData, "a request for encryption inside TLS")),
+            (FirstPacket::SslRequest, Some(tls)) => {
                 // A client waits for the answer; bytes that came along were put there by somebody else (CVE-2021-23222).
                 if !socket.arrived.is_empty() {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "plain bytes after a request for TLS"));
                 }
                 socket.send(&mut vec![ACCEPT_TLS]).await?;
-                socket = socket.upgrade(Arc::clone(tls)).await?;
+                socket = socket.upgrade(Arc::clone(tls.config())).await?;
             }
             (FirstPacket::SslRequest | FirstPacket::GssEncRequest, _) => socket.send(&mut vec![REFUSE_ENCRYPTION]).await?,
-            (FirstPacket::DirectTls, _) => return Err(io::Error::new(io::ErrorKind::InvalidData, "TLS without a request for it")),
+            (FirstPacket::DirectTls, Some(tls)) => {
+                socket = socket.upgrade(Arc::clone(tls.config())).await?;
+                if !socket.named {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "direct TLS without the ALPN name `postgresql`"));
+                }
+            }
+            (FirstPacket::DirectTls, None) => return Err(io::Error::new(io::ErrorKind::InvalidData, "TLS that is not offered")),
         }
     }
     Err(io::Error::new(io::ErrorKind::InvalidData, "too many requests for encryption"))
@@ -77,6 +87,7 @@ async fn start<D: Database>(
     client: Client,
     database: &D,
     options: &ServeOptions,
+    tls: Option<&ClientTls>,
 ) -> io::Result<Result<D::Session, ErrorFields>> {
     let parameters = match packet.parameters().and_then(|parameters| parameters.refuse_replication().map(|()| parameters)) {
         Ok(parameters) => parameters,
@@ -101,8 +112,9 @@ async fn start<D: Database>(
         Ok(account) => account,
         Err(refusal) => return Ok(Err(error_fields(&refusal, true))),
     };
+    let secure = socket.secure;
     let secrets = secrets(&login.user, account.map(|account| account.secret)).await?;
-    if let Err(error) = prove(socket, &login.user, secrets, out).await? {
+    if let Err(error) = prove(socket, &login.user, secrets, tls.filter(|_| secure), out).await? {
         tracing::info!(user = %login.user, peer = %login.peer, "admin or embedded login refused");
         return Ok(Err(error));
     }
@@ -128,10 +140,16 @@ async fn secrets(user: &str, secret: Option<String>) -> io::Result<Arc<Secrets>>
     Ok(Arc::new(derived.await.map_err(io::Error::other)?))
 }
 
-async fn prove(socket: &mut Socket, user: &str, secrets: Arc<Secrets>, mut out: Vec<u8>) -> io::Result<Result<(), ErrorFields>> {
+async fn prove(
+    socket: &mut Socket,
+    user: &str,
+    secrets: Arc<Secrets>,
+    tls: Option<&ClientTls>,
+    mut out: Vec<u8>,
+) -> io::Result<Result<(), ErrorFields>> {
     let mut random = [0; scram::NONCE_BYTES];
     getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    let mut auth = ServerAuth::start(user, secrets, Method::Scram, random, &mut out);
+    let mut auth = ServerAuth::start(user, secrets, Method::Scram, tls.and_then(ClientTls::end_point), random, &mut out);
     loop {
         socket.send(&mut out).await?;
         let body = read_password(socket).await?;
