@@ -24,6 +24,7 @@ mod wiring;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use quorumsql_raft::error::StartError;
 use quorumsql_raft::membership;
 
 use crate::cli::{Cli, Command, ConfigArgs, JoinArgs, RunArgs, TokenVerb};
@@ -37,7 +38,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::FAILURE
+            error.downcast_ref::<StartError>().map_or(ExitCode::FAILURE, |error| ExitCode::from(error.exit_code()))
         }
     }
 }

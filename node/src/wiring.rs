@@ -38,6 +38,10 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
         tokio::spawn(async move { signals.follow(&life, &telemetry, &certificates).await });
     }
     let consensus = Consensus::start(raft_options(&config), Arc::new(RowValidator)).await?;
+    {
+        let (consensus, telemetry) = (consensus.clone(), telemetry.clone());
+        tokio::spawn(async move { leave(&consensus, &telemetry).await });
+    }
     let identity = consensus.identity();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"), cluster = identity.cluster_id, node = identity.node_id, slot = identity.slot, name = identity.name,
@@ -84,6 +88,14 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     tokio::task::spawn_blocking(move || dataplane.shutdown()).await?;
     telemetry.finish();
     Ok(())
+}
+
+/// Ends the process at once when it must not go on: what it would serve is not what its cluster has decided.
+async fn leave(consensus: &Consensus, telemetry: &Telemetry) {
+    let leave = consensus.must_leave().await;
+    tracing::error!(exit_code = leave.exit_code, reason = leave.reason, "this process ends");
+    telemetry.finish();
+    std::process::exit(leave.exit_code.into());
 }
 
 /// A panic ends its task; the log says where.

@@ -19,6 +19,7 @@ use crate::{
     network::{client::endpoint, metadata, tls::PinnedAuthority},
 };
 
+mod diverge;
 mod members;
 mod peers;
 mod retries;

@@ -33,6 +33,9 @@ pub enum StartError {
     /// An option that this build does not offer, or a value that cannot be right.
     #[error("{0}")]
     Options(String),
+    /// The tables of this node are not those of its cluster.
+    #[error("configuration diverged: {0}")]
+    Diverged(String),
     /// Storage failed.
     #[error("storage: {0}")]
     Storage(String),
@@ -56,9 +59,11 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The process's exit code: 74 (EX_IOERR) for storage, 78 (EX_CONFIG) for what an operator must decide, else 1.
+    /// The process's exit code: 74 (EX_IOERR) for storage, 78 (EX_CONFIG) for what an operator must decide, 79 for tables
+    /// that differ from the cluster's, else 1.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Self::Diverged(_) => crate::divergence::EXIT_DIVERGED,
             Self::LogDamaged { .. } | Self::Storage(_) => 74,
             Self::Empty | Self::Formed { .. } | Self::Identity(_) | Self::Removed(_) | Self::Options(_) => 78,
             Self::Listen { .. } | Self::Tls(_) | Self::Join(_) | Self::Consensus(_) => 1,

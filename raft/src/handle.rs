@@ -15,9 +15,11 @@ use tokio::{
 use crate::{
     command::{Applied, Op, Origin, Outcome, ReadLevel, ReadMark, Rejection, Request, RequestId, Transferred, Validator},
     core::{self, Core, Peering},
+    divergence::Leave,
     error::StartError,
     identity::{Identity, Layout},
     membership::Token,
+    state_machine::NodeConfig,
 };
 
 /// Where the Raft log lives.
@@ -126,6 +128,8 @@ pub struct ClusterStatus {
     pub read_only_reason: Option<String>,
     /// Set = this node takes no part in consensus any more, and why.
     pub consensus_stopped: Option<String>,
+    /// This node's tables differ from those of a majority, or there is no majority.
+    pub config_diverged: bool,
     /// Voters.
     pub voters: usize,
     /// Voters that answer, this one included.
@@ -236,6 +240,26 @@ impl Consensus {
     /// Size and health of this node's log; never waits.
     pub fn log(&self) -> LogStatus {
         self.inner.core.log.status()
+    }
+
+    /// The configurations of the other nodes, asked for now; one that does not answer within `timeout` is absent. Blocks.
+    pub fn config_of_peers(&self, timeout: Duration) -> Vec<NodeConfig> {
+        let (answer, found) = std::sync::mpsc::sync_channel(1);
+        let core = self.inner.core.clone();
+        self.inner.handle.spawn(async move {
+            // The caller has gone when the answers took longer than it waits.
+            let _ = answer.send(core.config_of_peers(timeout).await);
+        });
+        found.recv_timeout(2 * timeout).unwrap_or_default()
+    }
+
+    /// Waits until this process has to end: it does not understand its log, or a majority contradicts its tables.
+    pub async fn must_leave(&self) -> Leave {
+        let mut leaving = self.inner.core.divergence.leaving();
+        match leaving.wait_for(Option::is_some).await.map(|leave| leave.clone()) {
+            Ok(Some(leave)) => leave,
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// A token with which one node may join until `ttl` has passed.

@@ -32,6 +32,7 @@ pub mod command;
 mod core;
 #[cfg(test)]
 mod crash;
+mod divergence;
 pub mod error;
 pub mod handle;
 mod identity;
@@ -54,6 +55,7 @@ mod storage_test;
 pub mod tables;
 mod type_config;
 
+pub use divergence::Leave;
 pub use handle::{ClusterStatus, Consensus, LogStatus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;
-pub use state_machine::{RevisionChange, changes_of, module_hash, root_hash};
+pub use state_machine::{ModuleLayer, NodeConfig, RevisionChange, changes_of, module_hash, module_layers, root_hash};

@@ -8,13 +8,15 @@ use openraft::{
     storage::{EntryResponder, RaftStateMachine},
 };
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use crate::{
     blocking,
+    divergence::{Divergence, EXIT_UNDECODABLE},
     log_store::Progress,
     network::convert,
     snapshots::Snapshots,
-    state_machine::{ApplyEntry, Payload, StateMachine, StorageError},
+    state_machine::{ApplyEntry, ApplyResult, Payload, StateMachine, StorageError},
     type_config::{Answer, Entry, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig, log_id, or_zero, term_of},
 };
 
@@ -31,6 +33,8 @@ pub(crate) struct Machine {
     /// An entry that is not applied: the simulation must notice.
     #[cfg(test)]
     skipped: Option<u64>,
+    /// Who judges when an entry contradicts the tables; `None` = nobody, then apply fails.
+    divergence: Option<Divergence>,
 }
 
 impl Machine {
@@ -41,12 +45,18 @@ impl Machine {
             log,
             #[cfg(test)]
             skipped: None,
+            divergence: None,
         }
     }
 
     #[cfg(test)]
     pub(crate) fn skip(&mut self, index: u64) {
         self.skipped = Some(index);
+    }
+
+    /// With somebody to judge contradictions, and to end the process when this build does not understand an entry.
+    pub(crate) fn judged_by(self, divergence: Divergence) -> Self {
+        Self { divergence: Some(divergence), ..self }
     }
 
     pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
@@ -84,6 +94,46 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Applies a batch; an entry that contradicts this node's tables only after a majority of voters has found them right.
+    async fn apply_rows(&self, mut rows: Vec<ApplyEntry>) -> io::Result<Vec<ApplyResult>> {
+        let (mut results, mut judged) = (Vec::with_capacity(rows.len()), None);
+        loop {
+            let (index, at, reason) = match self.apply_once(rows.clone(), judged).await? {
+                Ok(more) => {
+                    results.extend(more);
+                    return Ok(results);
+                }
+                Err(StorageError::Diverged { index, at, reason }) => (index, at, format!("entry {index} does not fit: {reason}")),
+                Err(e) => return Err(self.leave_if_undecodable(e)),
+            };
+            // What comes before the entry is beyond doubt.
+            let rest = rows.split_off(rows.iter().position(|row| row.index == index).unwrap_or_default());
+            results.extend(self.apply_once(rows, Some(index)).await?.map_err(io::Error::other)?);
+            let Some(divergence) = &self.divergence else { return Err(io::Error::other(reason)) };
+            divergence.judge(at, reason).await.map_err(io::Error::other)?;
+            (rows, judged) = (rest, Some(index));
+        }
+    }
+
+    async fn apply_once(&self, rows: Vec<ApplyEntry>, judged: Option<u64>) -> io::Result<Result<Vec<ApplyResult>, StorageError>> {
+        let (state, span) = (self.state.clone(), tracing::Span::current());
+        let work = move || match judged {
+            None => state.apply(rows),
+            Some(judged) => state.apply_judged(rows, judged),
+        };
+        blocking::run(move || span.in_scope(work)).await
+    }
+
+    /// An entry that this build can't understand ends the process: to skip it would let this node differ from the others.
+    fn leave_if_undecodable(&self, e: StorageError) -> io::Error {
+        if let Some(divergence) = self.divergence.as_ref().filter(|_| e.is_undecodable()) {
+            divergence.leave(EXIT_UNDECODABLE, e.to_string());
+        }
+        io::Error::other(e)
+    }
+}
+
 impl RaftStateMachine<TypeConfig> for Machine {
     type SnapshotData = SnapshotData;
     type SnapshotBuilder = Self;
@@ -110,9 +160,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
             let Some(last) = rows.last().map(|row| row.index) else { continue };
             self.wait_until_durable(last).await?;
             let span = tracing::info_span!("raft.apply", raft.index = last, raft.entries = rows.len());
-            let state = self.state.clone();
-            let applied = blocking::run(move || span.in_scope(|| state.apply(rows))).await?;
-            let results = applied.map_err(stop_if_undecodable)?;
+            let results = self.apply_rows(rows).instrument(span).await?;
             if results.len() != responders.len() {
                 return Err(io::Error::other("apply answered another number of entries than it was given"));
             }
@@ -130,11 +178,11 @@ impl RaftStateMachine<TypeConfig> for Machine {
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: SnapshotData) -> Result<(), io::Error> {
-        let (state, snapshots, meta) = (self.state.clone(), self.snapshots.clone(), meta.clone());
+        let (machine, state, snapshots, meta) = (self.clone(), self.state.clone(), self.snapshots.clone(), meta.clone());
         let install = move || {
             let id = or_zero(meta.last_log_id);
             let membership = convert::encode_membership(&meta.last_membership);
-            state.install_snapshot(&snapshot.path, term_of(&id), id.index, membership).map_err(stop_if_undecodable)?;
+            state.install_snapshot(&snapshot.path, term_of(&id), id.index, membership).map_err(|e| machine.leave_if_undecodable(e))?;
             tracing::info!(term = term_of(&id), index = id.index, bytes = snapshot.size, "snapshot installed");
             snapshots.adopt_installed(&meta, snapshot)
         };
@@ -168,13 +216,4 @@ fn to_apply(entry: &Entry) -> ApplyEntry {
         }
     };
     ApplyEntry { term: term_of(&entry.log_id), index: entry.log_id.index, payload }
-}
-
-/// An entry that this build can't understand must stop the process: to skip it would let this node differ from the others.
-fn stop_if_undecodable(e: StorageError) -> io::Error {
-    if e.is_undecodable() {
-        tracing::error!(error = %e, "this build cannot go on with this log");
-        std::process::exit(78);
-    }
-    io::Error::other(e)
 }

@@ -65,6 +65,12 @@ fn raft(out: &mut Exposition, status: &ClusterStatus) {
         "Messages of leaders, heartbeats among them, that were accepted",
         status.leader_messages,
     );
+    out.single(
+        "quorumsql_config_diverged",
+        Kind::Gauge,
+        "1 when the configuration of this node differs from that of a majority, or there is no majority",
+        u8::from(status.config_diverged),
+    );
     out.single("quorumsql_raft_voters", Kind::Gauge, "Voters in the membership", status.voters);
     out.single("quorumsql_raft_voters_reachable", Kind::Gauge, "Voters that answer, this node included", status.voters_reachable);
     if let Some(millis) = status.leader_contact_ms {

@@ -10,6 +10,7 @@
 //! All of it lives on a tokio runtime of its own: a data plane that uses every core must not cost a leader its heartbeat.
 
 mod barrier;
+mod config_state;
 pub(crate) mod leadership;
 mod reports;
 mod status;
@@ -40,6 +41,7 @@ use tracing::Instrument;
 pub(crate) use self::reports::{Contact, Reports};
 use crate::{
     command::Validator,
+    divergence::{self, Divergence},
     error::StartError,
     handle::{LogStoreKind, RaftOptions, Timings},
     identity::{Identity, Layout},
@@ -54,7 +56,7 @@ use crate::{
     },
     proposer::{Log, ProposeError, Proposer},
     snapshots::Snapshots,
-    state_machine::{ApplyResult, StateMachine},
+    state_machine::{ApplyResult, StateMachine, StorageError},
     type_config::{Metrics, Payload, Raft, TypeConfig},
 };
 
@@ -76,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) live: watch::Sender<Option<u64>>,
     /// Set = no part in consensus any more, and why.
     pub(crate) stopped: watch::Sender<Option<String>>,
+    /// What becomes of doubts about this node's tables.
+    pub(crate) divergence: Divergence,
     /// One change of membership at a time.
     pub(crate) membership_turn: tokio::sync::Mutex<()>,
     /// One join at a time.
@@ -118,7 +122,8 @@ impl Core {
             return Err(StartError::Removed(roster::incarnation_text(cluster_id, *node_id, incarnation)));
         }
         let (log, state, snapshots) = open_storage(&layout, &options, &identity).await?;
-        let machine = Machine::new(state.clone(), snapshots.clone(), Some(log.progress()));
+        let (divergence, doubts) = Divergence::new();
+        let machine = Machine::new(state.clone(), snapshots.clone(), Some(log.progress())).judged_by(divergence.clone());
         snapshot_if_ahead(&machine, &log).await?;
 
         let peers = Peers::new(&identity, tls.clone());
@@ -144,6 +149,7 @@ impl Core {
             reports: Reports::default(),
             live: watch::Sender::new(None),
             stopped: watch::Sender::new(None),
+            divergence,
             membership_turn: tokio::sync::Mutex::default(),
             join_turn: tokio::sync::Mutex::default(),
             rows: Mutex::new(None),
@@ -161,6 +167,7 @@ impl Core {
         tasks.push(tokio::spawn(leadership::run(core.clone())));
         tasks.push(tokio::spawn(leadership::watch_storage(core.clone())));
         tasks.push(tokio::spawn(leadership::bound_log(core.clone())));
+        tasks.push(tokio::spawn(divergence::run(core.clone(), doubts)));
         tasks.push(tokio::spawn(reports::run(core.clone())));
         tasks.push(tokio::spawn(membership::supervise(core.clone())));
         *core.tasks.lock() = tasks;
@@ -260,10 +267,14 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
     layout.create().map_err(|e| storage(&e))?;
     let (layout, kind) = (layout.clone(), options.log_store);
     let owner = owner(identity);
-    let cluster_id = identity.cluster_id.clone();
+    let (cluster_id, node_id) = (identity.cluster_id.clone(), identity.node_id);
     let open = move || {
+        divergence::refuse_contradicted(layout.root(), node_id)?;
         let log = LogStore::open(&layout.raft(), kind, &owner)?;
-        let state = StateMachine::open(&layout.state()).map_err(|e| StartError::Storage(e.to_string()))?;
+        let state = StateMachine::open(&layout.state()).map_err(|e| match e {
+            StorageError::Altered { .. } => StartError::Diverged(format!("{e}; replace this node, or restore a backup")),
+            e => StartError::Storage(e.to_string()),
+        })?;
         let snapshots = Snapshots::open(&layout.snapshots()).map_err(|e| StartError::Storage(e.to_string()))?;
         check_cluster(&layout, &cluster_id)?;
         Ok((log, Arc::new(state), Arc::new(snapshots)))

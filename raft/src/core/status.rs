@@ -44,6 +44,9 @@ impl Core {
         if let Some(reason) = &*self.stopped.borrow() {
             return Some(format!("configuration is read-only: consensus stopped on node {}: {reason}", self.identity.node_id));
         }
+        if let Some(doubt) = self.divergence.pending() {
+            return Some(format!("configuration is read-only: {doubt}"));
+        }
         let (voters, reachable, quorate) = self.quorum(metrics);
         let contact = self.leader_contact(metrics);
         let silent = contact.map_or_else(|| self.contact.silent_for(), |(_, age)| age);
@@ -71,6 +74,7 @@ impl Core {
             leader_contact_ms: contact.map(|(_, age)| ms(age)),
             read_only_reason: self.read_only_reason(&metrics),
             consensus_stopped: self.stopped.borrow().clone(),
+            config_diverged: self.divergence.confirmed(),
             voters,
             voters_reachable,
             leader_messages: self.contact.messages(),

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     command::RequestId,
     core::Core,
+    divergence,
     error::StartError,
     identity::Identity,
     membership::admit,
@@ -149,6 +150,18 @@ impl Internal for Service {
             Err(reason) => Pb::NotLeader(self.core.not_leader(reason)),
         };
         Ok(Response::new(pb::ReadIndexResponse { result: Some(result) }))
+    }
+
+    async fn compare_tables(&self, request: Request<pb::TablesAt>) -> Result<Response<pb::TablesAtAnswer>, Status> {
+        let from = peer(&request)?;
+        Ok(Response::new(divergence::answer(&self.core, from, request.get_ref())))
+    }
+
+    async fn read_config_state(&self, request: Request<pb::ConfigStateRequest>) -> Result<Response<pb::ConfigState>, Status> {
+        peer(&request)?;
+        let core = self.core.clone();
+        let read = tokio::task::spawn_blocking(move || core.config_state()).await.map_err(|e| Status::internal(e.to_string()))?;
+        read.map(Response::new).map_err(|e| Status::internal(e.to_string()))
     }
 
     async fn join(&self, request: Request<pb::JoinRequest>) -> Result<Response<pb::JoinResponse>, Status> {

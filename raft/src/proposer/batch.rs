@@ -34,7 +34,7 @@ pub(super) fn compute(
     state.exclusively(|| {
         let connection = speculation.connection();
         connection.execute_batch("BEGIN IMMEDIATE")?;
-        let computed = compute_all(speculation, validator, tasks);
+        let computed = compute_all(speculation, validator, state.expect(), tasks);
         if let Some(error) = speculation.take_broken_file() {
             state.fail(&error);
         }
@@ -45,7 +45,12 @@ pub(super) fn compute(
     })
 }
 
-fn compute_all(speculation: &Speculation, validator: &Arc<dyn Validator>, tasks: &[Task]) -> Result<Vec<Computed>, StorageError> {
+fn compute_all(
+    speculation: &Speculation,
+    validator: &Arc<dyn Validator>,
+    expect: pb::Expect,
+    tasks: &[Task],
+) -> Result<Vec<Computed>, StorageError> {
     let mut meta = Meta::read(speculation.connection())?;
     let mut random = [0_u8; 8];
     getrandom::fill(&mut random).map_err(|error| StorageError::Refused(format!("no randomness for a batch: {error}")))?;
@@ -55,6 +60,7 @@ fn compute_all(speculation: &Speculation, validator: &Arc<dyn Validator>, tasks:
         base: meta.last_data_index,
         applied: meta.last_index,
         id: u64::from_be_bytes(random),
+        expect,
         position: 0,
         size: 0,
     };
@@ -76,6 +82,8 @@ struct Batch<'a> {
     /// Applied index on which the batch is computed.
     applied: u64,
     id: u64,
+    /// The leader's tables at that index.
+    expect: pb::Expect,
     position: u32,
     size: usize,
 }
@@ -146,7 +154,7 @@ impl Batch<'_> {
         let (term, index) = (meta.last_term, meta.last_index + 1);
         let before = meta.clone();
         let refused = savepoint(connection, || {
-            let result = apply_entry(connection, meta, term, index, &entry)?;
+            let result = apply_entry(connection, meta, term, index, &entry)?.result;
             let mut refusal = None;
             if result.outcome != ApplyOutcome::Ok {
                 refusal = Some(Answer::Applied(result));
@@ -204,6 +212,7 @@ impl Batch<'_> {
             reason: cut(&reason, MAX_HISTORY_BYTES).into(),
             statement: cut(&statement, MAX_HISTORY_BYTES).into(),
             base_index: based.then_some(self.base),
+            expect: Some(self.expect.clone()),
             batch: if based { self.id } else { 0 },
             batch_position: if based { self.position } else { 0 },
             op: Some(op),

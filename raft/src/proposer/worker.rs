@@ -114,7 +114,7 @@ impl<L: Log> Worker<L> {
 
     async fn tick(&self, term: u64) {
         let op = Some(pb::log_entry::Op::Tick(pb::Tick {}));
-        let entry = pb::LogEntry { format: 1, required_level: 1, op, ..pb::LogEntry::default() };
+        let entry = pb::LogEntry { format: 1, required_level: 1, expect: Some(self.state.expect()), op, ..pb::LogEntry::default() };
         let answers = self.log.propose(term, vec![entry.encode_to_vec().into()]).await;
         if let Some(Err(error)) = answers.first() {
             tracing::debug!(?error, "tick not applied");

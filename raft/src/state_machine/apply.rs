@@ -9,6 +9,7 @@ use rusqlite::Connection;
 
 use super::changes::Changes;
 use super::connection::savepoint;
+use super::hash::{HashKey, TableHash};
 use super::result::ApplyResult;
 use super::schema::Meta;
 use super::{ApplyOutcome, FEATURE_LEVEL, StorageError, change, layer_copy, nodes, requests};
@@ -38,7 +39,7 @@ impl Context<'_> {
     }
 
     pub(crate) fn diverged(&self, reason: impl Into<String>) -> StorageError {
-        StorageError::Diverged { index: self.index, reason: reason.into() }
+        StorageError::Diverged { index: self.index, at: self.index.saturating_sub(1), reason: reason.into() }
     }
 
     pub(crate) fn refused(&self, outcome: ApplyOutcome, message: impl Into<String>) -> ApplyResult {
@@ -48,13 +49,27 @@ impl Context<'_> {
 
 /// Reads an entry; what this build cannot understand stops the node, it is never skipped.
 pub(crate) fn decode(index: u64, bytes: bytes::Bytes) -> Result<pb::LogEntry, StorageError> {
-    let entry = pb::LogEntry::decode(bytes).map_err(|error| StorageError::Damaged { index, reason: error.to_string() })?;
+    let entry = pb::LogEntry::decode(bytes).map_err(|error| {
+        tracing::error!(index, %error, "entry cannot be decoded");
+        StorageError::newer(index, FEATURE_LEVEL + 1)
+    })?;
     let unknown = entry.op.is_none() || entry.format != 1;
     if entry.required_level > FEATURE_LEVEL || unknown {
-        let needed = entry.required_level.max(FEATURE_LEVEL + u32::from(unknown));
-        return Err(StorageError::FeatureLevel { index, needed, known: FEATURE_LEVEL });
+        return Err(StorageError::newer(index, entry.required_level.max(FEATURE_LEVEL + u32::from(unknown))));
     }
     Ok(entry)
+}
+
+/// What an entry did: its result, and the new hashes of the tables that it changed.
+pub(crate) struct Effect {
+    pub(crate) result: ApplyResult,
+    pub(crate) hashes: Vec<(HashKey, TableHash)>,
+}
+
+impl From<ApplyResult> for Effect {
+    fn from(result: ApplyResult) -> Self {
+        Self { result, hashes: Vec::new() }
+    }
 }
 
 /// Applies one entry. A result that is not `Ok` has no effect but the request id's.
@@ -64,27 +79,37 @@ pub(crate) fn apply_entry(
     term: u64,
     index: u64,
     entry: &pb::LogEntry,
-) -> Result<ApplyResult, StorageError> {
+) -> Result<Effect, StorageError> {
     if let Some(earlier) = requests::answered(connection, index, entry)? {
-        return Ok(earlier);
+        return Ok(earlier.into());
     }
     if !fits(meta, entry) {
-        return Ok(ApplyResult::refused(index, ApplyOutcome::Retry, ""));
+        return Ok(ApplyResult::refused(index, ApplyOutcome::Retry, "").into());
     }
     let before = meta.clone();
-    let result = savepoint(connection, || {
+    let effect = savepoint(connection, || {
         let mut context = Context { connection, term, index, entry, meta, changes: Changes::default() };
         let result = operate(&mut context)?;
-        if result.outcome == ApplyOutcome::Ok {
-            context.finish()?;
+        if result.outcome != ApplyOutcome::Ok {
+            return Ok((false, result.into()));
         }
-        Ok::<_, StorageError>((result.outcome == ApplyOutcome::Ok, result))
-    })?;
-    if result.outcome != ApplyOutcome::Ok {
+        context.finish()?;
+        Ok::<_, StorageError>((true, Effect { result, hashes: context.changes.hashes }))
+    });
+    if !matches!(&effect, Ok(Effect { result, .. }) if result.outcome == ApplyOutcome::Ok) {
         *meta = before;
     }
+    let effect = effect?;
+    requests::remember(connection, entry, &effect.result)?;
+    Ok(effect)
+}
+
+/// An entry that fits nobody's rows: the tables of the leader that wrote it differed from those of the majority.
+pub(crate) fn refuse(connection: &Connection, index: u64, entry: &pb::LogEntry, reason: &str) -> Result<Effect, StorageError> {
+    let message = format!("no effect: the tables of the leader that computed this change differed from those of the majority: {reason}");
+    let result = ApplyResult::refused(index, ApplyOutcome::Refused, message);
     requests::remember(connection, entry, &result)?;
-    Ok(result)
+    Ok(result.into())
 }
 
 /// Whether the rows on which the entry was computed are the present ones.

@@ -27,6 +27,8 @@ pub(crate) struct Changes {
     pub(crate) runtime: Vec<RuntimeChange>,
     /// Set when the entry makes a revision of RUNTIME.
     pub(crate) revision: Option<Revision>,
+    /// New hashes of the tables that changed.
+    pub(crate) hashes: Vec<(hash::HashKey, hash::TableHash)>,
 }
 
 /// What history says about a new revision beyond its rows.
@@ -196,7 +198,8 @@ impl Context<'_> {
         }
     }
 
-    fn write_hashes(&self) -> Result<(), StorageError> {
+    fn write_hashes(&mut self) -> Result<(), StorageError> {
+        let mut hashes = Vec::with_capacity(self.changes.tally.len());
         for ((layer, module, name), (rows, sum)) in &self.changes.tally {
             let mut value = hash::read(self.connection, *layer, module, name)?;
             value.rows += rows;
@@ -205,7 +208,9 @@ impl Context<'_> {
                 value.autoincrement = hash::autoincrement(self.connection, &table.physical(*layer))?;
             }
             hash::write(self.connection, *layer, module, name, value)?;
+            hashes.push((hash::key(*layer, module, name), value));
         }
+        self.changes.hashes = hashes;
         Ok(())
     }
 

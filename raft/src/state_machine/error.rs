@@ -34,13 +34,23 @@ pub(crate) enum StorageError {
         /// What is wrong.
         reason: String,
     },
-    /// The rows of this node are not those on which the leader computed the entry: divergence.
+    /// The rows of this node are not those on which the leader computed the entry: divergence. The voters decide who is wrong.
     #[error("entry {index} does not fit this node's rows: {reason}")]
     Diverged {
         /// Its index.
         index: u64,
+        /// The index at which the leader's tables are known, or taken, to differ.
+        at: u64,
         /// What differs.
         reason: String,
+    },
+    /// The rows in `state.db` are not those that were applied: somebody else, or the disk, has changed them.
+    #[error("state.db at index {index}: the rows do not have the hashes stored with them: {differences}")]
+    Altered {
+        /// Applied index of the file.
+        index: u64,
+        /// Which tables, and how.
+        differences: String,
     },
     /// A snapshot or `state.db` is not what it says it is.
     #[error("{0}")]
@@ -61,6 +71,11 @@ impl StorageError {
         use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase, SystemIoFailure};
         let Self::Sqlite(error) = self else { return false };
         matches!(error.sqlite_error_code(), Some(SystemIoFailure | DatabaseCorrupt | NotADatabase | CannotOpen))
+    }
+
+    /// An entry that does not decode is one of a newer build, as far as this one can tell.
+    pub(crate) fn newer(index: u64, needed: u32) -> Self {
+        Self::FeatureLevel { index, needed, known: super::FEATURE_LEVEL }
     }
 
     /// Whether the process has to exit with 78 because it can't understand the log.

@@ -13,8 +13,11 @@ mod hash;
 mod history;
 mod layer_copy;
 mod nodes;
+mod omission;
+mod overview;
 mod requests;
 mod result;
+mod roots;
 pub(crate) mod row;
 pub(crate) mod schema;
 mod snapshot;
@@ -26,6 +29,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use quorumsql_proto::log as pb;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
@@ -34,9 +38,14 @@ use crate::command::{Applied, RequestId};
 
 pub(crate) use connection::{open as open_connection, savepoint};
 pub(crate) use error::StorageError;
+pub(crate) use hash::{TableHash, Tables, differences, root_of};
 pub use hash::{module_hash, root_hash};
 pub use history::{RevisionChange, changes_of};
+use omission::Omission;
+pub(crate) use overview::config_state;
+pub use overview::{ModuleLayer, NodeConfig, module_layers};
 pub(crate) use result::{ApplyOutcome, ApplyResult, cut};
+use roots::Roots;
 use schema::Meta;
 
 /// Highest feature level that this build understands.
@@ -98,17 +107,28 @@ pub(crate) struct StateMachine {
     /// The committing connection. Its lock is the single writer lock: the proposer holds it while it speculates.
     writer: Mutex<Writer>,
     applied: Mutex<AppliedState>,
+    roots: Mutex<Roots>,
     watch: watch::Sender<Applied>,
     /// Why nothing is applied any more.
     failure: watch::Sender<Option<String>>,
     committing: Arc<Busy>,
+    omission: Omission,
 }
 
 /// The connection that commits.
-pub(crate) struct Writer {
+struct Writer {
     connection: Connection,
-    /// Set after an error: nothing is applied any more.
-    stopped: bool,
+    halt: Halt,
+}
+
+/// Whether entries may be applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Halt {
+    Running,
+    /// An entry contradicted the rows: only what the voters have judged may follow.
+    Contradicted,
+    /// An error: nothing is applied any more.
+    Stopped,
 }
 
 impl fmt::Debug for StateMachine {
@@ -118,18 +138,21 @@ impl fmt::Debug for StateMachine {
 }
 
 impl StateMachine {
-    /// Opens or creates `state.db` at `path`.
+    /// Opens or creates `state.db` at `path`, and compares its rows with their hashes.
     pub(crate) fn open(path: &Path) -> Result<Self, StorageError> {
         let connection = connection::open(path)?;
         schema::prepare(&connection)?;
         let meta = Meta::read(&connection)?;
+        let tables = hash::verified(&connection, meta.last_index)?;
         let machine = Self {
             path: path.to_path_buf(),
-            writer: Mutex::new(Writer { connection, stopped: false }),
+            writer: Mutex::new(Writer { connection, halt: Halt::Running }),
             applied: Mutex::new(AppliedState::default()),
+            roots: Mutex::new(Roots::new(meta.last_index, tables)),
             watch: watch::Sender::new(Applied::default()),
             failure: watch::Sender::new(None),
             committing: Busy::new(),
+            omission: Omission::from_environment(),
         };
         machine.publish(&meta);
         Ok(machine)
@@ -146,24 +169,115 @@ impl StateMachine {
     }
 
     /// Applies entries in one transaction; blocks. The caller has waited until its own log holds them durably (R2).
-    /// After an error nothing is applied any more.
+    ///
+    /// After an error nothing is applied any more; after `Diverged`, nothing but what the voters have judged.
     pub(crate) fn apply(&self, batch: Vec<ApplyEntry>) -> Result<Vec<ApplyResult>, StorageError> {
+        self.apply_as(batch, None)
+    }
+
+    /// As [`Self::apply`]. The voters have decided that this node's rows are right although entry `judged` contradicts them: it is
+    /// applied if it fits, else it has no effect, which is so on every node of the majority.
+    pub(crate) fn apply_judged(&self, batch: Vec<ApplyEntry>, judged: u64) -> Result<Vec<ApplyResult>, StorageError> {
+        self.apply_as(batch, Some(judged))
+    }
+
+    fn apply_as(&self, batch: Vec<ApplyEntry>, judged: Option<u64>) -> Result<Vec<ApplyResult>, StorageError> {
         let mut writer = self.writer.lock();
-        if writer.stopped {
-            return Err(StorageError::Stopped);
+        match writer.halt {
+            Halt::Running => {}
+            Halt::Contradicted if judged.is_some() => writer.halt = Halt::Running,
+            Halt::Contradicted | Halt::Stopped => return Err(StorageError::Stopped),
         }
-        let outcome = apply_batch(&mut writer.connection, batch, &self.committing);
-        match outcome {
+        let before = self.applied.lock().index;
+        match self.apply_batch(&mut writer.connection, batch, judged) {
             Ok((meta, results)) => {
                 self.publish(&meta);
                 Ok(results)
             }
             Err(error) => {
-                writer.stopped = true;
-                tracing::error!(%error, "apply failed: this node takes no further part in consensus");
-                self.fail(&error);
+                self.roots.lock().rewind(before);
+                tracing::error!(%error, "apply failed");
+                if matches!(error, StorageError::Diverged { .. }) {
+                    writer.halt = Halt::Contradicted;
+                } else {
+                    writer.halt = Halt::Stopped;
+                    self.fail(&error);
+                }
                 Err(error)
             }
+        }
+    }
+
+    fn apply_batch(
+        &self,
+        connection: &mut Connection,
+        batch: Vec<ApplyEntry>,
+        judged: Option<u64>,
+    ) -> Result<(Meta, Vec<ApplyResult>), StorageError> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut meta = Meta::read(&transaction)?;
+        let mut results = Vec::with_capacity(batch.len());
+        for ApplyEntry { term, index, payload } in batch {
+            // Entries without data may follow a gap: openraft's own suite does that, and there is nothing in them to lose.
+            if matches!(payload, Payload::Data(_)) && meta.last_index != 0 && index != meta.last_index + 1 {
+                return Err(StorageError::Damaged { index, reason: format!("entry {} was expected", meta.last_index + 1) });
+            }
+            let effect = match payload {
+                Payload::Blank => ApplyResult::ok(index).into(),
+                Payload::Membership(membership) => {
+                    meta.membership = membership;
+                    ApplyResult::ok(index).into()
+                }
+                Payload::Data(bytes) => {
+                    let entry = self.omission.spare(apply::decode(index, bytes)?);
+                    if judged == Some(index) {
+                        apply_if_it_fits(&transaction, &mut meta, term, index, &entry)?
+                    } else {
+                        compare(&self.roots, index, &entry)?;
+                        apply::apply_entry(&transaction, &mut meta, term, index, &entry)?
+                    }
+                }
+            };
+            meta.last_term = term;
+            meta.last_index = index;
+            self.roots.lock().push(index, effect.hashes);
+            results.push(effect.result);
+        }
+        meta.write(&transaction)?;
+        self.committing.during(|| transaction.commit())?;
+        Ok((meta, results))
+    }
+
+    /// Nothing is applied any more.
+    pub(crate) fn halt(&self) {
+        self.writer.lock().halt = Halt::Stopped;
+    }
+
+    /// What the next entry of a leader says about its tables.
+    pub(crate) fn expect(&self) -> pb::Expect {
+        let (index, root) = self.roots.lock().newest();
+        pb::Expect { index, root: Bytes::copy_from_slice(&root.to_be_bytes()) }
+    }
+
+    /// This node's root at `index`; `None` = not applied yet, or too long ago.
+    pub(crate) fn root_at(&self, index: u64) -> Option<u128> {
+        self.roots.lock().at(index)
+    }
+
+    /// Hashes of all tables at `index`, as [`Self::root_at`].
+    pub(crate) fn tables_at(&self, index: u64) -> Option<Tables> {
+        self.roots.lock().tables_at(index)
+    }
+
+    /// What this node has to say when its tables at `at` are in doubt: if its rows do not even have its own hashes, the hashes of
+    /// the rows, which count at the applied index. Reads every row; blocks.
+    pub(crate) fn testify(&self, at: u64) -> Result<(u64, Tables), StorageError> {
+        let writer = self.writer.lock();
+        let rows = hash::recompute(&writer.connection)?;
+        let roots = self.roots.lock();
+        match roots.tables_at(at) {
+            Some(tables) if rows == *roots.tables() => Ok((at, tables)),
+            _ => Ok((roots.newest().0, rows)),
         }
     }
 
@@ -178,22 +292,28 @@ impl StateMachine {
         snapshot::build(&self.path, dir).inspect_err(|error| self.fail(error))
     }
 
+    /// A copy of everything as a file that does not exist yet; blocks, but not `apply`.
+    pub(crate) fn copy_to(&self, file: &Path) -> Result<(), StorageError> {
+        snapshot::copy(&self.path, file)
+    }
+
     /// Replaces the whole state by a received snapshot, whose bytes the caller has checked against their SHA-256; blocks.
     /// A refused file leaves everything as it was; an error while copying stops this state machine.
     pub(crate) fn install_snapshot(&self, file: &Path, term: u64, index: u64, membership: Vec<u8>) -> Result<(), StorageError> {
-        snapshot::verify(file, term, index)?;
+        let tables = snapshot::verify(file, term, index)?;
         let mut writer = self.writer.lock();
-        if writer.stopped {
+        if writer.halt != Halt::Running {
             return Err(StorageError::Stopped);
         }
         let outcome = snapshot::install(&mut writer.connection, file, membership);
         match outcome {
             Ok(meta) => {
+                *self.roots.lock() = Roots::new(meta.last_index, tables);
                 self.publish(&meta);
                 Ok(())
             }
             Err(error) => {
-                writer.stopped = true;
+                writer.halt = Halt::Stopped;
                 self.fail(&error);
                 Err(error)
             }
@@ -221,6 +341,12 @@ impl StateMachine {
         self.committing.elapsed()
     }
 
+    /// From now on changes of `table` are left out on this node.
+    #[cfg(test)]
+    pub(crate) fn omit(&self, table: &str) {
+        self.omission.set(table);
+    }
+
     /// The committing connection, to make it fail.
     #[cfg(test)]
     pub(crate) fn on_writer<T>(&self, work: impl FnOnce(&mut Connection) -> T) -> T {
@@ -244,29 +370,33 @@ impl StateMachine {
     }
 }
 
-fn apply_batch(connection: &mut Connection, batch: Vec<ApplyEntry>, committing: &Busy) -> Result<(Meta, Vec<ApplyResult>), StorageError> {
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut meta = Meta::read(&transaction)?;
-    let mut results = Vec::with_capacity(batch.len());
-    for ApplyEntry { term, index, payload } in batch {
-        let result = match payload {
-            Payload::Blank => ApplyResult::ok(index),
-            Payload::Membership(membership) => {
-                meta.membership = membership;
-                ApplyResult::ok(index)
-            }
-            Payload::Data(_) if meta.last_index != 0 && index != meta.last_index + 1 => {
-                return Err(StorageError::Damaged { index, reason: format!("entry {} was expected", meta.last_index + 1) });
-            }
-            Payload::Data(bytes) => apply::apply_entry(&transaction, &mut meta, term, index, &apply::decode(index, bytes)?)?,
-        };
-        meta.last_term = term;
-        meta.last_index = index;
-        results.push(result);
+fn apply_if_it_fits(
+    connection: &Connection,
+    meta: &mut Meta,
+    term: u64,
+    index: u64,
+    entry: &pb::LogEntry,
+) -> Result<apply::Effect, StorageError> {
+    match apply::apply_entry(connection, meta, term, index, entry) {
+        Err(StorageError::Diverged { reason, .. }) => apply::refuse(connection, index, entry, &reason),
+        applied => applied,
     }
-    meta.write(&transaction)?;
-    committing.during(|| transaction.commit())?;
-    Ok((meta, results))
+}
+
+/// What the leader's tables were when it computed the entry, and what they were here. An index that is no longer remembered, or was
+/// applied before the last start, cannot be compared; a later entry tells.
+fn compare(roots: &Mutex<Roots>, index: u64, entry: &pb::LogEntry) -> Result<(), StorageError> {
+    let Some(expect) = &entry.expect else { return Ok(()) };
+    let Ok(leaders) = <[u8; 16]>::try_from(&expect.root[..]).map(u128::from_be_bytes) else {
+        return Err(StorageError::Damaged { index, reason: "the root of the leader's tables is no root".into() });
+    };
+    match roots.lock().at(expect.index) {
+        Some(own) if own != leaders => {
+            let reason = format!("at index {} the root of its tables was {own:032x}, the leader's {leaders:032x}", expect.index);
+            Err(StorageError::Diverged { index, at: expect.index, reason })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What `connection` knows about a request: its result, a refusal if it comes too late, or nothing.

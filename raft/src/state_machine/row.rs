@@ -204,6 +204,21 @@ pub(crate) fn fetch_all(connection: &Connection, table: &TableDescription, layer
     statement.query_map([], |row| values_of(row, 0, table.columns.len()))?.collect()
 }
 
+/// Calls `work` with every row, in key order; one row is in memory at a time.
+pub(crate) fn for_each(
+    connection: &Connection,
+    table: &TableDescription,
+    layer: Layer,
+    mut work: impl FnMut(&[Value]),
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(&Statements::of(table, layer).select_all)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        work(&values_of(row, 0, table.columns.len())?);
+    }
+    Ok(())
+}
+
 pub(crate) fn insert(connection: &Connection, table: &TableDescription, layer: Layer, row: &[Value]) -> rusqlite::Result<usize> {
     connection.prepare_cached(&Statements::of(table, layer).insert)?.execute(params_from_iter(row))
 }

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use sha2::{Digest, Sha256};
 
 use super::schema::{Meta, check_versions};
-use super::{SnapshotFile, StorageError, hash};
+use super::{SnapshotFile, StorageError, Tables, hash};
 
 /// Writes `<term>-<index>.db` into `dir`: copy, fsync, rename, fsync of the directory. Metadata are read from the copy, so
 /// that they agree with the rows although apply goes on.
@@ -31,10 +31,7 @@ fn temporary_name(dir: &Path) -> Result<PathBuf, StorageError> {
 }
 
 fn write(state: &Path, dir: &Path, temporary: &Path) -> Result<SnapshotFile, StorageError> {
-    let Some(target) = temporary.to_str() else {
-        return Err(StorageError::Refused(format!("{} is not UTF-8", temporary.display())));
-    };
-    Connection::open_with_flags(state, OpenFlags::SQLITE_OPEN_READ_WRITE)?.execute("VACUUM INTO ?1", [target])?;
+    copy(state, temporary)?;
     let meta = Meta::read(&open(temporary)?)?;
     let (size, sha256) = digest(temporary)?;
     let path = dir.join(format!("{}-{}.db", meta.last_term, meta.last_index));
@@ -42,6 +39,15 @@ fn write(state: &Path, dir: &Path, temporary: &Path) -> Result<SnapshotFile, Sto
     fs::rename(temporary, &path).map_err(StorageError::io("rename of a snapshot"))?;
     File::open(dir).and_then(|directory| directory.sync_all()).map_err(StorageError::io("fsync of the snapshot directory"))?;
     Ok(SnapshotFile { path, term: meta.last_term, index: meta.last_index, membership: meta.membership, size, sha256 })
+}
+
+/// One whole transaction of `state` as a file of its own, which must not exist.
+pub(super) fn copy(state: &Path, target: &Path) -> Result<(), StorageError> {
+    let Some(name) = target.to_str() else {
+        return Err(StorageError::Refused(format!("{} is not UTF-8", target.display())));
+    };
+    Connection::open_with_flags(state, OpenFlags::SQLITE_OPEN_READ_WRITE)?.execute("VACUUM INTO ?1", [name])?;
+    Ok(())
 }
 
 fn open(file: &Path) -> Result<Connection, StorageError> {
@@ -64,7 +70,7 @@ fn digest(path: &Path) -> Result<(u64, [u8; 32]), StorageError> {
 }
 
 /// Checks that a received file is the snapshot that it is said to be, and that its hashes are those of its rows.
-pub(super) fn verify(file: &Path, term: u64, index: u64) -> Result<(), StorageError> {
+pub(super) fn verify(file: &Path, term: u64, index: u64) -> Result<Tables, StorageError> {
     let connection = open(file)?;
     check_versions(&connection)?;
     let meta = Meta::read(&connection)?;
@@ -72,10 +78,12 @@ pub(super) fn verify(file: &Path, term: u64, index: u64) -> Result<(), StorageEr
         let (found_term, found) = (meta.last_term, meta.last_index);
         return Err(StorageError::Refused(format!("snapshot holds entry {found} of term {found_term}, not {index} of term {term}")));
     }
-    if hash::stored(&connection)? != hash::recompute(&connection)? {
-        return Err(StorageError::Refused(format!("the rows of snapshot {term}-{index} do not have the hashes stored in it")));
-    }
-    Ok(())
+    hash::verified(&connection, index).map_err(|error| match error {
+        StorageError::Altered { differences, .. } => {
+            StorageError::Refused(format!("the rows of snapshot {term}-{index} do not have the hashes stored in it: {differences}"))
+        }
+        error => error,
+    })
 }
 
 /// Copies the file over the live state in one step: readers keep their view until it is complete.

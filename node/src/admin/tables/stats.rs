@@ -1,7 +1,9 @@
 //! `stats.*`: what this node counts and sees of the cluster (admin-tables.md 7, design.md section 12).
 
+use std::time::Duration;
+
 use quorumsql_dataplane::config::Protocol;
-use quorumsql_raft::tables::ModuleDescription;
+use quorumsql_raft::{ModuleLayer, NodeConfig, module_layers};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 
@@ -78,63 +80,41 @@ fn cluster_nodes(context: &Context, _: &Connection) -> Rows {
         .collect())
 }
 
-/// One row per module and layer of this node. The hash is that of the module's tables in the layer, so rows of two nodes
-/// are comparable where `applied_index` is equal.
+/// How long the other nodes may take to answer; the rows of one that does not are absent.
+const PEERS_TIMEOUT: Duration = Duration::from_millis(250);
+
+/// One row per module, layer and node: this node's as of the statement's state, the others' as they answer now. The hash is that of
+/// the module's tables in the layer, so rows of two nodes are comparable where `applied_index` is equal.
 fn cluster_config(context: &Context, connection: &Connection) -> Rows {
     let status = context.consensus.status();
-    let applied: i64 = connection.query_row("SELECT last_index FROM main.raft_meta", [], |row| row.get(0))?;
-    let age = status.leader_contact_ms.map_or(Value::Null, integer);
-    let mut rows = Vec::new();
-    for module in &quorumsql_raft::tables::MODULES {
-        let state = module_state(connection, module.name)?;
-        for (layer, revision, index) in
-            [("memory", Value::Null, state.memory), ("runtime", state.revision, state.runtime), ("disk", Value::Null, state.disk)]
-        {
-            rows.push(vec![
-                integer(status.node_id),
-                text(module.key()),
-                text(layer),
-                revision,
-                index,
-                text(layer_hash(connection, layer, module)?),
-                Value::Integer(applied),
-                age.clone(),
-            ]);
-        }
-    }
-    Ok(rows)
+    let applied_index: i64 = connection.query_row("SELECT last_index FROM main.raft_meta", [], |row| row.get(0))?;
+    let own = NodeConfig {
+        node_id: status.node_id,
+        applied_index: applied_index.unsigned_abs(),
+        contact_ms: status.leader_contact_ms,
+        layers: module_layers(connection)?,
+    };
+    let mut nodes = context.consensus.config_of_peers(PEERS_TIMEOUT);
+    nodes.push(own);
+    nodes.sort_by_key(|node| node.node_id);
+    Ok(nodes.into_iter().flat_map(config_rows).collect())
 }
 
-struct ModuleState {
-    memory: Value,
-    revision: Value,
-    runtime: Value,
-    disk: Value,
-}
-
-fn module_state(connection: &Connection, name: &str) -> Result<ModuleState, EngineError> {
-    let mut statement =
-        connection.prepare("SELECT memory_index, runtime_revision, runtime_index, disk_index FROM main.module_state WHERE module = ?1")?;
-    let mut found = statement
-        .query_map([name], |row| Ok(ModuleState { memory: row.get(0)?, revision: row.get(1)?, runtime: row.get(2)?, disk: row.get(3)? }))?;
-    Ok(found.next().transpose()?.unwrap_or(ModuleState {
-        memory: Value::Null,
-        revision: Value::Null,
-        runtime: Value::Null,
-        disk: Value::Null,
-    }))
-}
-
-/// Hex of the running hashes of the tables, joined where there are several.
-fn layer_hash(connection: &Connection, layer: &str, module: &ModuleDescription) -> Result<String, EngineError> {
-    let mut statement =
-        connection.prepare("SELECT lower(hex(hash)) FROM main.table_hash WHERE layer = ?1 AND module = ?2 AND \"table\" = ?3")?;
-    let mut hashes = Vec::new();
-    for name in module.tables {
-        let mut found = statement.query_map([layer, module.name, name], |row| row.get::<_, String>(0))?;
-        hashes.push(found.next().transpose()?.unwrap_or_default());
-    }
-    Ok(hashes.join("-"))
+fn config_rows(node: NodeConfig) -> Vec<Vec<Value>> {
+    let optional = |value: Option<u64>| value.map_or(Value::Null, integer);
+    let row = |layer: ModuleLayer| {
+        vec![
+            integer(node.node_id),
+            text(layer.module),
+            text(layer.layer),
+            optional(layer.revision),
+            integer(layer.log_index),
+            text(layer.hash),
+            integer(node.applied_index),
+            optional(node.contact_ms),
+        ]
+    };
+    node.layers.into_iter().map(row).collect()
 }
 
 fn rules(context: &Context, protocol: Protocol) -> Vec<Vec<Value>> {

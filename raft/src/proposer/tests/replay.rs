@@ -57,7 +57,8 @@ async fn snapshots_are_checked_before_they_are_installed() {
     assert_eq!(wrong.to_string(), "snapshot holds entry 6 of term 3, not 7 of term 3");
     Connection::open(&path).expect("opens").execute("UPDATE mysql_servers SET weight = 4", []).expect("tampers");
     let wrong = lab.state.install_snapshot(&path, 3, 6, vec![]).expect_err("rows without their hashes");
-    assert_eq!(wrong.to_string(), "the rows of snapshot 3-6 do not have the hashes stored in it");
+    let text = "the rows of snapshot 3-6 do not have the hashes stored in it: memory mysql_servers: 3 rows, hash 0x";
+    assert!(wrong.to_string().starts_with(text), "{wrong}");
     // A refused file leaves the state usable, and a reader that was open before an installation goes on.
     let reader = lab.reader();
     let good = directory.join("3-5.db");
