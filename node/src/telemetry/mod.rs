@@ -1,6 +1,7 @@
 //! Where log lines and spans go. The only module that names opentelemetry.
 
 mod json;
+mod spans;
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::WithExportConfig as _;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use parking_lot::Mutex;
 use tracing::{Event, Level, Subscriber};
@@ -49,7 +49,7 @@ impl Telemetry {
             LogFormat::Json => tracing_subscriber::fmt::layer().event_format(JsonLines).with_writer(writer).boxed(),
             LogFormat::Text => tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer).boxed(),
         };
-        let spans = if otel.endpoint.is_empty() { None } else { Some(span_exporter(&otel.endpoint)?) };
+        let spans = if otel.endpoint.is_empty() { None } else { Some(spans::provider(&otel.endpoint)?) };
         let exported = spans.as_ref().map(|provider| {
             // The data plane emits no spans per query; what is exported are the control plane's own crates.
             let control_plane = filter_fn(|metadata| {
@@ -94,13 +94,6 @@ fn directives(level: &str) -> String {
         }
         other => other.into(),
     }
-}
-
-fn span_exporter(endpoint: &str) -> anyhow::Result<SdkTracerProvider> {
-    let exporter =
-        opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(Duration::from_secs(5)).build()?;
-    let resource = opentelemetry_sdk::Resource::builder().with_service_name("quorumsql").build();
-    Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build())
 }
 
 /// A log file that can be reopened under its writers.
