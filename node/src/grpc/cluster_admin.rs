@@ -10,9 +10,10 @@ use quorumsql_proto::admin::{
 };
 use quorumsql_raft::command::{Channel, Op, Origin, Outcome, Rejection, Request as Write, RequestId};
 use quorumsql_raft::{ClusterStatus, Consensus};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 use super::credentials::Credentials;
+use super::details::refused;
 use crate::modules;
 
 /// Longest life of a join token.
@@ -123,18 +124,6 @@ impl ClusterAdmin for ClusterAdminService {
     }
 }
 
-/// raft-and-storage.md 4.7, column gRPC.
-fn refused(rejection: &Rejection) -> Status {
-    let code = match (rejection.mysql_code, rejection.pgsql_state.as_str()) {
-        (1290, _) => Code::Unavailable,
-        (1213, _) => Code::Aborted,
-        (1153 | 1205, _) => Code::ResourceExhausted,
-        (_, "08007") => Code::DeadlineExceeded,
-        _ => Code::FailedPrecondition,
-    };
-    Status::new(code, rejection.message.clone())
-}
-
 fn status_response(status: ClusterStatus, revision: u64) -> StatusResponse {
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     StatusResponse {
@@ -172,25 +161,5 @@ fn status_response(status: ClusterStatus, revision: u64) -> StatusResponse {
         read_only_reason: status.read_only_reason.unwrap_or_default(),
         consensus_stopped: status.consensus_stopped.unwrap_or_default(),
         leader_contact_ms: status.leader_contact_ms.unwrap_or(0),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_keep_their_text_and_get_their_code() {
-        for (mysql_code, pgsql_state, code) in [
-            (1290, "25006", Code::Unavailable),
-            (1213, "40001", Code::Aborted),
-            (1205, "53000", Code::ResourceExhausted),
-            (1105, "08007", Code::DeadlineExceeded),
-            (1045, "28000", Code::FailedPrecondition),
-        ] {
-            let rejection = Rejection { mysql_code, mysql_state: String::new(), pgsql_state: pgsql_state.into(), message: "why".into() };
-            let status = refused(&rejection);
-            assert_eq!((status.code(), status.message()), (code, "why"));
-        }
     }
 }

@@ -5,6 +5,7 @@
 
 mod cluster_admin;
 pub(crate) mod credentials;
+mod details;
 mod health;
 mod reflection;
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use quorumsql_chaos::cluster::{Demo, binary, gone};
 use quorumsql_chaos::process::wait_for;
+use quorumsql_proto::admin::RemoveRequest;
+use quorumsql_proto::admin::cluster_admin_client::ClusterAdminClient;
 
 use super::support::{admin, eventually, leader, mysql, one, run, text};
 
@@ -45,6 +47,18 @@ fn assert_no_way_back(demo: &Demo, node: usize, id: &str) {
 /// `ctl …` at node `through`.
 fn ctl<'a>(endpoint: &'a str, verb: &[&'a str]) -> Vec<&'a str> {
     [&["ctl", "--endpoint", endpoint], verb].concat()
+}
+
+/// Leader and its address in the metadata of a refusal.
+async fn told_leader(endpoint: &str) -> (String, String) {
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{endpoint}")).expect("an address");
+    let mut client = ClusterAdminClient::new(endpoint.connect().await.expect("a gRPC connection"));
+    let mut request = tonic::Request::new(RemoveRequest { node_id: 99, force: false });
+    // admin:admin
+    request.metadata_mut().insert("authorization", tonic::metadata::MetadataValue::from_static("Basic YWRtaW46YWRtaW4="));
+    let status = client.remove(request).await.expect_err("no such node");
+    let told = |name: &str| status.metadata().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
+    (told("quorumsql-leader-id"), told("quorumsql-leader-addr"))
 }
 
 async fn id(demo: &Demo, through: usize, slot: usize) -> String {
@@ -92,6 +106,7 @@ fn a_dead_node_is_replaced_and_a_living_one_removed_by_commands() {
         assert!(refused(&ctl(&first, &["transfer-leadership", "--to", "99"])).contains("node 99 is not a voter"));
         assert!(refused(&ctl(&first, &["remove", "99"])).contains("node 99 is not a member"));
         eventually("node 2 to lead", LIMIT, async || leader(&demo, &[1]).await == Some(2)).await;
+        assert_eq!(told_leader(&first).await, (second.clone(), format!("{}:6035", demo.host(2))));
         let own = format!("{}:6034", demo.host(2));
         let removed = printed(&ctl(&own, &["remove", &second]));
         assert!(removed.starts_with(&format!("node {second} removed at index ")), "{removed}");
