@@ -13,6 +13,7 @@ mod error;
 mod explain;
 #[cfg(test)]
 mod faces_test;
+mod freshness;
 pub(crate) mod local;
 mod masking;
 mod parse;

@@ -17,7 +17,7 @@ use super::parse::{Command, CopyCommand, SetCommand, ShowCommand, parse};
 use super::read::{Audience, Query, describe_query, execute};
 use super::show::show;
 use super::variables::{decided_by_the_bootstrap_file, milliseconds, value_or_default};
-use super::{masking, rewrite};
+use super::{freshness, masking, rewrite};
 use crate::sql_server::functions::ClientFacts;
 use crate::sql_server::lexer::{Kind, tokens};
 use crate::sql_server::{Answer, Description, Done, Face, Login, Rows, Session, SqlError, Status};
@@ -133,10 +133,9 @@ impl AdminSession {
     }
 
     /// Waits until this node's tables are as fresh as the connection demands.
-    async fn barrier(&mut self, sql: &str) -> Result<(), SqlError> {
+    async fn barrier(&mut self, level: ReadLevel) -> Result<(), SqlError> {
         let values = self.context.variables().await?;
         let time = milliseconds(&values, "admin-read_timeout_ms");
-        let level = if sql.starts_with("/* linearizable */") { ReadLevel::Linearizable } else { self.read_level };
         let mark = self.context.consensus.barrier(level, time).await.map_err(rejection)?;
         if mark.applied_index < self.read_after {
             self.wait_for_apply(milliseconds(&values, "admin-write_timeout_ms")).await?;
@@ -158,8 +157,10 @@ impl AdminSession {
     }
 
     async fn read(&mut self, sql: &str, params: &[Value]) -> Result<Rows, SqlError> {
-        if self.audience == Audience::Admin && names_a_table(sql) {
-            self.barrier(sql).await?;
+        if self.audience == Audience::Admin
+            && let Some(level) = freshness::demanded(sql, self.read_level)
+        {
+            self.barrier(level).await?;
         }
         let query = self.query(sql, params);
         let shown = self.context.read(move |context, connection| execute(context, connection, &query)).await?;
@@ -184,7 +185,7 @@ impl AdminSession {
                 Ok(Rows::text(&["@@session.warning_count"], vec![vec![Value::Text(self.warnings.len().to_string())]]))
             }
             command => {
-                self.barrier("").await?;
+                self.barrier(self.read_level).await?;
                 let template = self.query("", &[]);
                 self.context.read(move |context, connection| show(context, connection, &command, &template)).await
             }
@@ -395,12 +396,6 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
 }
 
 /// A statement without FROM shows nothing of the tables: it needs no leader.
-fn names_a_table(sql: &str) -> bool {
-    tokens(sql)
-        .iter()
-        .any(|token| token.is("FROM") || token.is("JOIN") || token.is("TABLE") || token.kind == Kind::SystemVariable || token.is("PRAGMA"))
-}
-
 fn parameter_count(sql: &str) -> usize {
     let found = tokens(sql);
     let mut count = 0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use mysql_async::prelude::Queryable;
 use quorumsql_chaos::cluster::Demo;
 
-use super::support::{ADMIN_PGSQL, admin, eventually, mysql, one, pgsql, run, try_pgsql};
+use super::support::{ADMIN_PGSQL, admin, eventually, execute, mysql, one, pgsql, run, text, try_pgsql};
 
 #[test]
 fn a_node_without_quorum_serves_and_says_why_it_refuses_changes() {
@@ -31,6 +31,7 @@ fn a_node_without_quorum_serves_and_says_why_it_refuses_changes() {
         assert_eq!(one(&mut conn, "SELECT COUNT(*) FROM mysql_servers WHERE comment = 'no quorum'").await, "0");
         let warnings: Vec<mysql_async::Row> = conn.query("SHOW WARNINGS").await.expect("warnings of a read without quorum");
         assert!(!warnings.is_empty(), "a local read without a leader warns");
+        read_levels(&mut conn).await;
 
         let client = try_pgsql(&demo.host(3), ADMIN_PGSQL, "admin", "admin").await.expect("an admin login over PostgreSQL");
         let error = client.simple_query("UPDATE mysql_servers SET comment = 'no quorum'").await.expect_err("refused");
@@ -42,4 +43,35 @@ fn a_node_without_quorum_serves_and_says_why_it_refuses_changes() {
         let (code, _body) = demo.http(3, "/readyz").expect("an HTTP answer");
         assert_eq!(code, 200, "a node without quorum stays behind the balancer");
     });
+}
+
+/// What each level does without a leader: auto warns with index and age, local is silent, linearizable refuses; observations are
+/// always local.
+async fn read_levels(conn: &mut mysql_async::Conn) {
+    const READ: &str = "SELECT COUNT(*) FROM mysql_servers";
+    let applied: u64 = one(conn, "SELECT @@quorumsql_applied_index").await.parse().expect("an index");
+    let silent: u64 = one(conn, "SELECT @@quorumsql_leader_contact_ms").await.parse().expect("milliseconds");
+    assert!(applied > 0 && silent > 1_000, "{applied}, {silent}");
+    let _rows = one(conn, READ).await;
+    let warning = text(conn, "SHOW WARNINGS").await.remove(0).remove(2);
+    assert!(warning.starts_with(&format!("local read at applied index {applied}, last contact with leader node ")), "{warning}");
+    assert!(warning.contains(" ms ago: configuration is read-only: no quorum, 1 of 3 voters reachable"), "{warning}");
+
+    let prefixed = format!("/* linearizable */ {READ}");
+    execute(conn, &["SET CONNECTION read_level='local'"]).await;
+    let _rows = one(conn, READ).await;
+    assert!(text(conn, "SHOW WARNINGS").await.is_empty(), "a local read that was asked for does not warn");
+    execute(conn, &["SET CONNECTION read_level='linearizable'"]).await;
+    for sql in [READ, &prefixed] {
+        let refusal = conn.query_drop(sql).await.expect_err("refused").to_string();
+        assert!(refusal.contains("1290") && refusal.contains("no quorum"), "{sql}: {refusal}");
+    }
+    assert_eq!(one(conn, "SELECT COUNT(*) FROM stats_cluster_nodes").await, "3");
+
+    execute(conn, &["SET CONNECTION read_level='auto'", &format!("SET CONNECTION read_after={applied}")]).await;
+    let _rows = one(conn, READ).await;
+    execute(conn, &[&format!("SET CONNECTION read_after={}", applied + 1_000)]).await;
+    let refusal = conn.query_drop(READ).await.expect_err("not applied").to_string();
+    assert!(refusal.contains(&format!("this node has not applied index {} within", applied + 1_000)), "{refusal}");
+    execute(conn, &["SET CONNECTION read_after=0"]).await;
 }

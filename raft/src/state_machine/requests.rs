@@ -58,3 +58,46 @@ pub(crate) fn remember(connection: &Connection, entry: &pb::LogEntry, result: &A
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state_machine::schema;
+
+    fn table() -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        schema::prepare(&connection).unwrap();
+        connection
+    }
+
+    fn used(connection: &Connection, writer: u32, index: u64, at_ms: u64) {
+        let entry = pb::LogEntry { client_id: writer.to_be_bytes().to_vec().into(), seq: 1, proposed_at_ms: at_ms, ..Default::default() };
+        remember(connection, &entry, &ApplyResult::ok(index)).unwrap();
+    }
+
+    fn known(connection: &Connection, writer: u32) -> bool {
+        lookup(connection, 0, &writer.to_be_bytes(), 1).unwrap().is_some()
+    }
+
+    #[test]
+    fn a_writer_is_forgotten_after_an_hour_of_the_proposers_clock() {
+        let connection = table();
+        used(&connection, 1, 1, 1_000);
+        used(&connection, 2, 2, 1_000 + KEPT_MS);
+        assert!(known(&connection, 1));
+        used(&connection, 3, 3, 1_001 + KEPT_MS);
+        assert_eq!([1, 2, 3].map(|writer| known(&connection, writer)), [false, true, true]);
+    }
+
+    #[test]
+    fn the_writers_that_were_silent_longest_are_forgotten_first() {
+        let connection = table();
+        connection.execute_batch("BEGIN").unwrap();
+        let last = u64::from(KEPT_WRITERS).next_multiple_of(COUNT_EVERY);
+        for index in 1..=last {
+            used(&connection, u32::try_from(index).unwrap(), index, 1_000);
+        }
+        let excess = u32::try_from(last).unwrap() - KEPT_WRITERS;
+        assert!(excess > 0 && !known(&connection, excess) && known(&connection, excess + 1));
+    }
+}
