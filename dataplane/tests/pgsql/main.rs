@@ -2,9 +2,11 @@
 
 mod digests;
 mod extended;
+mod fake;
 mod isolation;
 mod login;
 mod loss;
+mod phases;
 mod raw;
 mod routing;
 mod simple;

@@ -15,18 +15,26 @@ use tokio::net::TcpStream;
 use crate::support::{Plane, Setup, quick, until};
 
 /// A client made of bytes.
-struct Raw {
+pub(crate) struct Raw {
     socket: TcpStream,
     buffer: Vec<u8>,
+    /// Of its BackendKeyData.
+    key: Vec<u8>,
 }
 
 impl Raw {
     async fn open(plane: &Plane) -> Self {
-        Self { socket: TcpStream::connect(("127.0.0.1", plane.port)).await.unwrap(), buffer: Vec::new() }
+        Self { socket: TcpStream::connect(("127.0.0.1", plane.port)).await.unwrap(), buffer: Vec::new(), key: Vec::new() }
     }
 
-    async fn login(plane: &Plane) -> Self {
-        let mut raw = Self::open(plane).await;
+    pub(crate) async fn login(plane: &Plane) -> Self {
+        let raw = Self::login_at(plane.port).await;
+        assert_eq!(raw.key[0], 3, "process ids carry the slot");
+        raw
+    }
+
+    async fn login_at(port: u16) -> Self {
+        let mut raw = Self { socket: TcpStream::connect(("127.0.0.1", port)).await.unwrap(), buffer: Vec::new(), key: Vec::new() };
         raw.send(|out| startup::startup_message(out, [("user", "demo"), ("database", "demo")])).await;
         let mut auth = ClientAuth::new("demo", "demo", CleartextPolicy::Refuse);
         loop {
@@ -39,26 +47,32 @@ impl Raw {
                 break;
             }
         }
-        let mut pid = 0;
         loop {
             match raw.next().await.unwrap() {
-                (b'K', body) => pid = u32::from_be_bytes(body[..4].try_into().unwrap()),
+                (b'K', body) => raw.key = body,
                 (b'Z', _) => break,
                 (tag, _) => assert_eq!(tag, b'S'),
             }
         }
-        assert_eq!(pid >> 24, 3, "process ids carry the slot");
         raw
     }
 
-    async fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+    /// Sends a cancel request for what this client runs, and waits for its end.
+    pub(crate) async fn cancel(&self, plane: &Plane) {
+        let mut other = Self::open(plane).await;
+        let (pid, secret) = self.key.split_at(4);
+        other.send(|out| startup::cancel_request(out, u32::from_be_bytes(pid.try_into().unwrap()), secret)).await;
+        assert!(other.next().await.is_none(), "a cancel request is not answered");
+    }
+
+    pub(crate) async fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         encode(&mut out);
         self.socket.write_all(&out).await.unwrap();
     }
 
     /// The next message; `None` = closed.
-    async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+    pub(crate) async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             if let Some(frame) = frame::decode(&self.buffer, usize::MAX).unwrap() {
                 let message = (frame.tag, frame.body.to_vec());
@@ -304,4 +318,64 @@ async fn statements_that_are_too_long_and_the_end_of_service() {
     assert_eq!(raw.tags().await, "CZI", "a transaction is finished first");
     assert_eq!(raw.last_words().await, goodbye());
     assert_eq!(plane.plane.drained(Duration::from_secs(10)).await, 0);
+}
+
+#[tokio::test]
+async fn malformed_messages_are_refused_as_by_the_server() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut direct = Vec::new();
+    for port in [server.port, plane.port] {
+        let mut raw = Raw::login_at(port).await;
+        let mut seen = Vec::new();
+        for message in [
+            &b"Q\0\0\0\x08SELE"[..],
+            b"Q\0\0\0\x0dSELECT 1\0",
+            b"Q\0\0\0\x06;\0",
+            b"P\0\0\0\x08abcdS\0\0\0\x04",
+            b"P\0\0\0\x08a\0;\0S\0\0\0\x04",
+            b"B\0\0\0\x06\0\0S\0\0\0\x04",
+            b"D\0\0\0\x07Xa\0S\0\0\0\x04",
+            b"D\0\0\0\x06SaS\0\0\0\x04",
+            b"C\0\0\0\x08Sa\0zS\0\0\0\x04",
+            b"E\0\0\0\x06a\0S\0\0\0\x04",
+            b"S\0\0\0\x05x",
+            b"H\0\0\0\x05xS\0\0\0\x04",
+            b"Q\0\0\0\x0aBEGIN\0",
+            b"B\0\0\0\x06\0\0S\0\0\0\x04",
+            b"Q\0\0\0\x0dROLLBACK\0",
+            b"d\0\0\0\x05xc\0\0\0\x05xf\0\0\0\x05xQ\0\0\0\x06;\0",
+        ] {
+            raw.socket.write_all(message).await.unwrap();
+            let mut answer = String::new();
+            while let Some((tag, body)) = raw.next().await {
+                answer.push(tag as char);
+                if tag == b'E' {
+                    let fields = ErrorFields::decode(&body).unwrap();
+                    answer.push_str(&format!("({} {})", fields.code, fields.message));
+                }
+                if tag == b'Z' {
+                    answer.push(body[0] as char);
+                    break;
+                }
+            }
+            seen.push((message, answer));
+        }
+        if direct.is_empty() {
+            direct = seen;
+        } else {
+            assert_eq!(seen, direct, "through the proxy, and directly");
+        }
+    }
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| {
+        frontend::parse(out, b"mine", b"SELECT $1::int, $2::int", b"");
+        frontend::bind(out, b"", b"mine", b"\0\0\0\x01\0\0\0\x015\0\0");
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!(raw.next().await.unwrap().0, b'1');
+    let (tag, body) = raw.next().await.unwrap();
+    let fields = ErrorFields::decode(&body).unwrap();
+    assert_eq!((tag, fields.message.as_str()), (b'E', "bind message supplies 1 parameters, but prepared statement \"mine\" requires 2"));
 }

@@ -87,6 +87,8 @@ enum End {
     Quiet,
     /// The client is told why.
     Fatal(ErrorFields),
+    /// The message at the front does not read as its tag says. What follows from that is the server's to say, so that no session ends with it.
+    Malformed,
 }
 
 /// Serves one client to its end. The waiting future holds one pointer beside the wait itself.

@@ -90,6 +90,11 @@ impl Pins {
         self.held == pin.bit()
     }
 
+    /// Whether the connection holds state of the session that would be lost with it.
+    pub(crate) fn hold_state(self) -> bool {
+        self.held & !(Pin::Rule.bit() | Pin::Sequence.bit()) != 0
+    }
+
     /// Whether something is pinned that even DISCARD ALL leaves behind.
     pub(crate) fn outlives_discard(self) -> bool {
         self.has(Pin::Seed) || self.has(Pin::Library)
@@ -158,6 +163,7 @@ mod tests {
         pins.add(Pin::Rule);
         assert_eq!(pins.reasons(), "SET, temporary table, LISTEN, rule");
         pins.clear();
+        assert!(!pins.hold_state());
         assert_eq!(pins.reasons(), "rule");
         for (pin, _) in Pin::ALL {
             pins.add(pin);

@@ -57,8 +57,27 @@ impl Statement {
 
     /// The name on servers of the statement with this id.
     pub(crate) fn name_of(id: u64) -> Vec<u8> {
-        format!("__qsql_{id:x}").into_bytes()
+        [PREFIX, format!("{id:x}").as_bytes()].concat()
     }
+}
+
+/// A client's prepared statements by its names for them.
+pub(crate) type Names = HashMap<Box<[u8]>, Rc<Statement>>;
+
+/// What the names of all statements on servers begin with.
+const PREFIX: &[u8] = b"__qsql_";
+
+/// An ErrorResponse that names a statement as the server knows it, with the client's name; `None` = it names none.
+pub(crate) fn renamed(message: &[u8], names: &Names) -> Option<Vec<u8>> {
+    let start = message.windows(PREFIX.len()).position(|window| window == PREFIX)?;
+    let rest = &message[start + PREFIX.len()..];
+    let length = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let id = u64::from_str_radix(std::str::from_utf8(&rest[..length]).ok()?, 16).ok()?;
+    let (name, _) = names.iter().find(|(_, statement)| statement.id == id)?;
+    let mut out = [&message[..start], name, &rest[length..]].concat();
+    let body = u32::try_from(out.len() - 1).ok()?;
+    out[1..5].copy_from_slice(&body.to_be_bytes());
+    Some(out)
 }
 
 /// The statements of one worker, so that clients who prepare the same text share it on the servers.
@@ -184,6 +203,17 @@ mod tests {
 
     fn make(sql: &[u8]) -> Statement {
         Statement { id: next_id(), sql: sql.into(), ..Statement::default() }
+    }
+
+    #[test]
+    fn errors_name_a_statement_as_its_client_does() {
+        let statement = Rc::new(Statement { id: 0xab, ..Statement::default() });
+        let names = Names::from([(Box::from(&b"mine"[..]), statement)]);
+        let message = |text: &str| [&b"E"[..], &u32::try_from(text.len() + 4).unwrap().to_be_bytes(), text.as_bytes()].concat();
+        assert_eq!(renamed(&message("Mstatement \"__qsql_ab\" x\0\0"), &names), Some(message("Mstatement \"mine\" x\0\0")));
+        for other in ["M\"__qsql_ac\"\0\0", "M__qsql_\0\0", "Mx\0\0", "M__qsql_ffffffffffffffffff\0\0"] {
+            assert_eq!(renamed(&message(other), &names), None);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Transaction};
 
 use super::lost::failed_transaction;
-use super::request::{Done, drop_message, malformed};
+use super::request::{Done, drop_message};
 use super::{End, Exchange, SMALL_MESSAGE};
 use crate::session::pgsql::prepared::Statement;
 
@@ -82,7 +82,7 @@ impl Exchange<'_> {
             }
             FrontendMessage::Describe(..) | FrontendMessage::Execute { .. } => self.refuse(false),
             FrontendMessage::FunctionCall(_) => self.refuse(true),
-            _ => return Err(malformed()),
+            _ => return Err(End::Malformed),
         }
         Ok(Done::Consumed)
     }

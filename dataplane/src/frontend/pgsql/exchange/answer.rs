@@ -8,10 +8,11 @@ use quorumsql_wire::pgsql::scanner::Step;
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::Effects;
 
-use super::{Attached, End, Exchange};
+use super::{Attached, End, Exchange, QUERY_TIMEOUT};
 use crate::session::pgsql::changes::Change;
 use crate::session::pgsql::parameters::NotFollowed;
 use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::prepared::{Names, renamed};
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
 use crate::worker::chunk::Chunk;
 
@@ -33,6 +34,8 @@ struct Told {
     deallocated: bool,
     /// The connection ends: why.
     lost: Option<String>,
+    /// The server does not keep to the protocol: what is wrong.
+    broken: Option<String>,
 }
 
 impl Exchange<'_> {
@@ -41,8 +44,8 @@ impl Exchange<'_> {
         let Some(server) = &mut self.server else { return Ok(()) };
         let mut told = Told::default();
         let mut cut = Cut { edited: None, done: 0 };
-        let end = server.walk(&chunk, &mut cut, &mut told);
-        if told.lost.is_none() && end < chunk.len() {
+        let end = server.walk(&chunk, &self.client.statements, &mut cut, &mut told);
+        if told.lost.is_none() && told.broken.is_none() && end < chunk.len() {
             server.conn.rest = Some(self.client.ctx.chunks().copy_of(&chunk[end..]));
         }
         match cut.edited {
@@ -77,6 +80,9 @@ impl Exchange<'_> {
             && server.due.is_skipping()
         {
             self.client.skip_to_sync = true;
+        }
+        if let Some(text) = told.broken {
+            return Err(self.broken(text));
         }
         if let Some(cause) = told.lost {
             return self.lost(cause);
@@ -125,13 +131,13 @@ impl Exchange<'_> {
 
 impl Attached {
     /// Walks over the messages in `chunk`; returns where the last one that can be forwarded ends.
-    fn walk(&mut self, chunk: &[u8], cut: &mut Cut, told: &mut Told) -> usize {
+    fn walk(&mut self, chunk: &[u8], names: &Names, cut: &mut Cut, told: &mut Told) -> usize {
         let mut at = 0;
         loop {
             let step = match self.conn.scanner.next(&chunk[at..]) {
                 Ok(step) => step,
                 Err(error) => {
-                    told.lost = Some(format!("protocol error of the server: {error}"));
+                    told.broken = Some(format!("protocol error of the server: {error}"));
                     return at;
                 }
             };
@@ -156,15 +162,19 @@ impl Attached {
                 Ok(Reply::Forward) if message == tag::ERROR && self.expired => {
                     self.expired = false;
                     let mut text = Vec::with_capacity(128);
-                    ErrorFields::error(sqlstate::QUERY_CANCELED, "Query execution was interrupted, query_timeout exceeded")
-                        .encode(&mut text);
+                    ErrorFields::error(sqlstate::QUERY_CANCELED, QUERY_TIMEOUT).encode(&mut text);
                     cut.replace(chunk, at, at + size, &text);
+                }
+                Ok(Reply::Forward) if message == tag::ERROR => {
+                    if let Some(text) = renamed(&chunk[at..at + size], names) {
+                        cut.replace(chunk, at, at + size, &text);
+                    }
                 }
                 Ok(Reply::Forward) => {}
                 Ok(Reply::Swallow) => cut.replace(chunk, at, at + size, &[]),
                 Ok(Reply::Replace(text)) => cut.replace(chunk, at, at + size, &text),
                 Err(unexpected) => {
-                    told.lost = Some(unexpected.to_string());
+                    told.broken = Some(unexpected.to_string());
                     return at;
                 }
             }
@@ -260,7 +270,7 @@ impl Attached {
 
     /// The server is ready for the next unit.
     fn on_ready(&mut self) {
-        self.expired = false;
+        (self.expired, self.cancelled) = (false, false);
         let failed = std::mem::take(&mut self.failed);
         if self.conn.status != TransactionStatus::Idle {
             return;

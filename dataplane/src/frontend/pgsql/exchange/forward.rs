@@ -10,7 +10,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Effects, Transaction};
 
 use super::batch::unknown_statement;
-use super::request::{Done, empty_body, malformed};
+use super::request::{Done, empty_body};
 use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
 use crate::session::pgsql::changes::{Change, changes, is_followed};
@@ -131,6 +131,19 @@ impl Exchange<'_> {
             }
         }
         self.client.ctx.stats(crate::config::Protocol::Pgsql).forwarded.add(1);
+    }
+
+    /// The message at the front, which is forwarded, will be refused.
+    pub(super) fn forward_malformed(&mut self, tag: u8, ends_unit: bool) {
+        let in_batch = self.server.as_ref().is_some_and(|server| server.due.is_in_batch());
+        if matches!(tag, b'c' | b'f') {
+            if let Some(server) = &mut self.server {
+                server.due.on_copy_end();
+            }
+            return;
+        }
+        self.begin_unit(in_batch && tag != b'Q');
+        self.push(if ends_unit { Expected::Query(None) } else { Expected::DescribePortal });
     }
 
     /// Statements of our own that the unit needs before it on a connection that the session has kept.
@@ -268,7 +281,7 @@ impl Exchange<'_> {
                 self.push(Expected::Close(Audience::Client));
                 Ok(Done::AsIs)
             }
-            _ => Err(malformed()),
+            _ => Err(End::Malformed),
         }
     }
 
@@ -353,7 +366,7 @@ impl Exchange<'_> {
         let mut ends = body.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(index, _)| index);
         let (Some(portal_end), Some(name_end)) = (ends.next(), ends.next()) else {
             if body.len() >= SMALL_MESSAGE {
-                return Err(malformed());
+                return Err(End::Malformed);
             }
             return Ok(Done::More(HEADER_LENGTH + SMALL_MESSAGE));
         };
@@ -373,7 +386,7 @@ impl Exchange<'_> {
         let length = header.body - (name.len()) + server_name.len() + 4;
         let mut bytes = Vec::with_capacity(64 + portal.len());
         bytes.push(b'B');
-        bytes.extend_from_slice(&u32::try_from(length).map_err(|_| malformed())?.to_be_bytes());
+        bytes.extend_from_slice(&u32::try_from(length).map_err(|_| End::Malformed)?.to_be_bytes());
         for text in [portal, &server_name] {
             bytes.extend_from_slice(text);
             bytes.push(0);

@@ -9,7 +9,7 @@ use quorumsql_wire::pgsql::frontend::FrontendMessage;
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Effects, Scan, scan_pgsql};
 
-use super::request::{Done, malformed};
+use super::request::Done;
 use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
@@ -127,7 +127,7 @@ impl Exchange<'_> {
     pub(super) fn query_text<'i>(&self, header: Header, input: &'i [u8]) -> Result<Option<&'i [u8]>, End> {
         match self.whole(header, input, usize::MAX)? {
             Some(FrontendMessage::Query(sql)) => Ok(Some(sql)),
-            Some(_) => Err(malformed()),
+            Some(_) => Err(End::Malformed),
             None => Ok(None),
         }
     }

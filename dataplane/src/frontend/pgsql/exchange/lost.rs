@@ -8,7 +8,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Transaction};
 
 use super::answer::ready;
-use super::{End, Exchange};
+use super::{CANCELLED, End, Exchange, QUERY_TIMEOUT};
 use crate::frontend::pgsql::Aborted;
 use crate::session::pgsql::responses::Unfinished;
 
@@ -20,6 +20,8 @@ enum Word {
     RolledBack,
     /// Nobody knows whether it was committed.
     InDoubt,
+    /// It was to be cancelled, and is: with this text.
+    Cancelled(&'static str),
     /// The statement failed; outside a transaction.
     Lost,
 }
@@ -35,7 +37,7 @@ impl Exchange<'_> {
             // A row that was begun cannot be finished, so that no error can be told.
             return Err(End::Quiet);
         }
-        if !server.pins.is_empty() {
+        if server.pins.hold_state() {
             let text = format!("connection to server lost together with connection state ({})", server.pins.reasons());
             return Err(End::Fatal(ErrorFields::fatal(sqlstate::CONNECTION_FAILURE, text).detail(cause)));
         }
@@ -52,11 +54,23 @@ impl Exchange<'_> {
             (true, Class::Transaction(Transaction::Rollback)) if units[0] == Unfinished::Query => Word::RolledBack,
             (true, _) => Word::Aborted,
             (false, Class::Transaction(Transaction::TwoPhase)) => Word::InDoubt,
+            (false, _) if server.expired => Word::Cancelled(QUERY_TIMEOUT),
+            (false, _) if server.cancelled => Word::Cancelled(CANCELLED),
             (false, _) => Word::Lost,
         };
         drop(server);
         self.say_lost(&units, &word, &cause);
         Ok(())
+    }
+
+    /// The server has said what nobody expected: nothing that it says can be trusted any more.
+    pub(super) fn broken(&mut self, text: String) -> End {
+        let Some(server) = self.server.take() else { return End::Quiet };
+        tracing::warn!(session.id = self.client.session.id(), server.addr = %server.conn.address(), text, "closed a server connection");
+        if server.conn.scanner.pending() > 0 {
+            return End::Quiet;
+        }
+        End::Fatal(ErrorFields::fatal(sqlstate::PROTOCOL_VIOLATION, text))
     }
 
     fn say_lost(&mut self, units: &[Unfinished], word: &Word, cause: &str) {
@@ -74,6 +88,7 @@ impl Exchange<'_> {
                 let text = "connection to server lost while committing, transaction outcome unknown";
                 ErrorFields::error(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, text).detail(cause).encode(&mut out);
             }
+            Word::Cancelled(text) => ErrorFields::error(sqlstate::QUERY_CANCELED, *text).detail(cause).encode(&mut out),
             Word::Lost => lost_statement(cause).encode(&mut out),
         }
         for (index, unit) in units.iter().enumerate() {

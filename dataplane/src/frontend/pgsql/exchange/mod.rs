@@ -52,6 +52,13 @@ const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 /// Time for which a sequence's state keeps a connection (`auto_increment_delay_multiplex_timeout_ms` of the reference, at its default).
 const SEQUENCE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Time for a statement to end that was cancelled because its time was over (pgsql-dataplane.md 4.10).
+const CANCEL_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+/// What a client reads whose statement took too long.
+const QUERY_TIMEOUT: &str = "Query execution was interrupted, query_timeout exceeded";
+/// What a client reads that has cancelled its statement.
+const CANCELLED: &str = "canceling statement due to user request";
+
 /// One exchange.
 struct Exchange<'a> {
     client: &'a mut Client,
@@ -88,6 +95,8 @@ struct Passing {
 enum Clock {
     Nothing,
     Query,
+    /// A statement that was cancelled because its time was over is to end.
+    Cancel,
     Transaction,
     Pinned,
     /// The same, and only by a sequence.
@@ -122,6 +131,8 @@ struct Attached {
     leaving: bool,
     /// The statement's deadline has passed: its error is the deadline's.
     expired: bool,
+    /// The client has cancelled it.
+    cancelled: bool,
     /// What the client wants of the connection's parameters, and what it has.
     parameters: Parameters,
     /// Portals of statements that do something to parameters.
@@ -267,6 +278,7 @@ impl Exchange<'_> {
             own: Vec::new(),
             leaving: false,
             expired: false,
+            cancelled: false,
             parameters: Parameters::new(&self.client.start, &self.client.settings),
             portals: Vec::new(),
             reported: false,
@@ -331,6 +343,7 @@ impl Exchange<'_> {
         let variables = &self.config.pgsql.variables;
         let (clock, limit) = match &self.server {
             None => (Clock::Nothing, variables.wait_timeout),
+            Some(server) if server.expired => (Clock::Cancel, CANCEL_LIMIT),
             Some(server) if !server.due.is_empty() => (Clock::Query, variables.default_query_timeout),
             Some(server) if server.conn.status != TransactionStatus::Idle => (Clock::Transaction, variables.max_transaction_idle_time),
             Some(server) if server.pins.is_only(Pin::Sequence) => (Clock::Sequence, SEQUENCE_LIMIT),
@@ -352,6 +365,7 @@ impl Exchange<'_> {
                 self.cancel_running();
                 return Ok(());
             }
+            Clock::Cancel => return self.lost("the server did not answer a cancel request".into()),
             Clock::Sequence => {
                 if let Some(server) = &mut self.server {
                     server.pins.remove(Pin::Sequence);
@@ -369,7 +383,12 @@ impl Exchange<'_> {
     fn on_signal(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
             Signal::Kill => return Err(End::Fatal(shutdown())),
-            Signal::KillQuery => self.cancel_running(),
+            Signal::KillQuery => {
+                if let Some(server) = &mut self.server {
+                    server.cancelled |= !server.due.is_empty();
+                }
+                self.cancel_running();
+            }
             Signal::ServerGone => self.lost("the server was taken out of service".into())?,
             // A drain waits for the end of what runs, but not for the end of a pin.
             Signal::Drain if self.is_pinned_idle() => return Err(End::Fatal(shutdown())),
@@ -425,9 +444,7 @@ fn acquire_error(error: &AcquireError) -> ErrorFields {
             let code = std::str::from_utf8(&refusal.sqlstate).unwrap_or(sqlstate::CONNECTION_FAILURE);
             ErrorFields::error(code, format!("server login failed: {}", refusal.message))
         }
-        AcquireError::Interrupted(Signal::KillQuery) => {
-            ErrorFields::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
-        }
+        AcquireError::Interrupted(Signal::KillQuery) => ErrorFields::error(sqlstate::QUERY_CANCELED, CANCELLED),
         other => ErrorFields::error(sqlstate::UNABLE_TO_CONNECT, other.to_string()).detail(other.cause()),
     }
 }

@@ -52,7 +52,11 @@ impl Exchange<'_> {
                 return Err(End::Fatal(ErrorFields::fatal(sqlstate::PROTOCOL_VIOLATION, text)));
             }
             let here = header.size().min(chunk.len());
-            match self.on_message(header, &chunk)? {
+            let done = match self.on_message(header, &chunk) {
+                Err(End::Malformed) => self.on_malformed(header, &chunk)?,
+                other => other?,
+            };
+            match done {
                 Done::AsIs => {
                     if let Some(rest) = self.forward(chunk, header.size()) {
                         self.input = Some(rest);
@@ -152,20 +156,44 @@ impl Exchange<'_> {
                 }
                 self.route_function_call()
             }
-            // COPY data after its COPY has ended, and Flush with nothing to flush.
-            b'H' | b'd' | b'c' | b'f' => Ok(drop_message(header, input)),
-            _ => Err(malformed()),
+            b'H' => {
+                empty_body(header)?;
+                Ok(Done::Consumed)
+            }
+            // COPY data after its COPY has ended.
+            b'd' | b'c' | b'f' => Ok(drop_message(header, input)),
+            _ => Err(End::Malformed),
         }
     }
 
     /// The whole message at the front; `None` = not all of it is there yet.
     pub(super) fn whole<'i>(&self, header: Header, input: &'i [u8], cap: usize) -> Result<Option<FrontendMessage<'i>>, End> {
+        // PostgreSQL closes without a word when a message is longer than one of its kind can be.
         if header.body > cap {
-            return Err(malformed());
+            return Err(End::Quiet);
         }
         let Some(body) = input.get(HEADER_LENGTH..header.size()) else { return Ok(None) };
         let frame = quorumsql_wire::pgsql::frame::Frame { tag: header.tag, body };
-        FrontendMessage::decode(frame).map(Some).map_err(|_| malformed())
+        FrontendMessage::decode(frame).map(Some).map_err(|_| End::Malformed)
+    }
+
+    /// A message that cannot be read goes to the server as it is: the error is in its words, and a transaction fails as if the client had sent it
+    /// there.
+    fn on_malformed(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
+        let ends_unit = matches!(header.tag, b'Q' | b'F' | b'S');
+        if self.client.aborted.is_some() {
+            self.say_error(&ErrorFields::error(sqlstate::PROTOCOL_VIOLATION, "invalid message format"), ends_unit);
+            self.client.skip_to_sync |= !ends_unit;
+            return Ok(drop_message(header, input));
+        }
+        if input.len() < header.size() {
+            return Ok(Done::More(header.size()));
+        }
+        if self.server.is_none() {
+            return Ok(Done::Attach(self.default_hostgroup()));
+        }
+        self.forward_malformed(header.tag, ends_unit);
+        Ok(Done::AsIs)
     }
 
     /// Longest Query, Parse and FunctionCall.
@@ -207,10 +235,5 @@ pub(super) fn drop_message(header: Header, input: &[u8]) -> Done {
 
 /// Sync and Flush have nothing inside.
 pub(super) fn empty_body(header: Header) -> Result<(), End> {
-    if header.body == 0 { Ok(()) } else { Err(malformed()) }
-}
-
-/// The client does not speak the protocol.
-pub(super) fn malformed() -> End {
-    End::Fatal(ErrorFields::fatal(sqlstate::PROTOCOL_VIOLATION, "invalid message format"))
+    if header.body == 0 { Ok(()) } else { Err(End::Malformed) }
 }
