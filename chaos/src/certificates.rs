@@ -11,6 +11,8 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
+use crate::process::run;
+
 /// An authority that certifies whatever a test asks for.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
@@ -127,6 +129,32 @@ impl Default for Files {
 }
 
 impl Files {
+    /// In the temporary directory of a chroot; [`Files::inside`] is what processes in there call it.
+    ///
+    /// # Panics
+    /// When there is no such chroot.
+    #[must_use]
+    pub fn in_chroot(root: &Path) -> Self {
+        Self(TempDir::with_prefix_in("quorumsql-tls-", root.join("tmp")).expect("a directory in the chroot"))
+    }
+
+    /// Path of a file as a process in the chroot sees it.
+    #[must_use]
+    pub fn inside(&self, name: &str) -> String {
+        let directory = self.path().file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        format!("/tmp/{directory}/{name}")
+    }
+
+    /// Makes a file its reader's own and private, as PostgreSQL demands of a key.
+    ///
+    /// # Panics
+    /// When there is no such account.
+    pub fn give(&self, name: &str, account: &str) {
+        let path = self.path().join(name);
+        let _chown = run(&["chown", account, &path.display().to_string()]);
+        fs::set_permissions(path, Permissions::from_mode(0o600)).expect("we are root");
+    }
+
     /// The directory.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -28,8 +28,12 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
+        Self::with(Validity::Long)
+    }
+
+    fn with(validity: Validity) -> Self {
         let authority = Authority::new("test");
-        let certified = authority.issue(&["localhost"], Validity::Long);
+        let certified = authority.issue(&["localhost"], validity);
         let identity = Identity::from_pem(certified.certificate.as_bytes(), certified.key.as_bytes()).unwrap();
         let tls = ClientTls::new(Protocol::Mysql, &identity, Arc::new(NoKeyLog)).unwrap();
         let roots = Identity::from_pem(authority.pem.as_bytes(), certified.key.as_bytes()).unwrap().chain;
@@ -355,10 +359,14 @@ fn what_was_changed_on_the_way_ends_the_connection() {
 
 #[test]
 fn a_certificate_that_is_not_good_ends_the_handshake_of_both() {
-    let (setup, other) = (Setup::new(), Setup::new());
+    let (setup, other, expired) = (Setup::new(), Setup::new(), Setup::with(Validity::Expired));
     run(async {
         let pool = ChunkPool::new();
-        for (connector, host) in [(other.connector(), "localhost"), (setup.connector(), "elsewhere")] {
+        for (setup, connector, host) in [
+            (&setup, other.connector(), "localhost"),
+            (&setup, setup.connector(), "elsewhere"),
+            (&expired, expired.connector(), "localhost"),
+        ] {
             let (mut client, mut server) = Link::memory(1 << 20, &pool);
             let (one, two) = tokio::join!(client.connect_tls(&connector, host), server.accept_tls(&setup.tls));
             assert!(matches!(one, Err(TlsError::Protocol(rustls::Error::InvalidCertificate(_)))), "{one:?}");
