@@ -13,9 +13,9 @@ use super::{StorageError, hash, row};
 use crate::command::Value;
 use crate::tables::{self, TableDescription, is_secret_variable};
 
-/// Revisions, age and bytes that are kept (raft-and-storage.md 5.5).
+/// Revisions and bytes that are kept (raft-and-storage.md 5.5). Their age does not count: a proposer whose clock is wrong would make
+/// all nodes forget what a rollback needs.
 const KEPT_REVISIONS: u64 = 1000;
-const KEPT_MS: u64 = 90 * 24 * 3600 * 1000;
 const KEPT_BYTES: i64 = 64 << 20;
 /// Limits are looked at once in so many revisions.
 const PRUNE_EVERY: u64 = 16;
@@ -85,19 +85,16 @@ fn channel_name(channel: pb::Channel) -> &'static str {
     }
 }
 
-/// Forgets what is too old, by the clock of the newest entry so that all nodes forget the same. The newest stays.
+/// Forgets the oldest revisions beyond the limits. The newest stays.
 fn prune(context: &Context<'_>) -> Result<(), StorageError> {
     let newest = context.meta.runtime_revision;
     if !newest.is_multiple_of(PRUNE_EVERY) {
         return Ok(());
     }
-    let oldest_ms = context.entry.proposed_at_ms.saturating_sub(KEPT_MS);
-    let sql = "SELECT max(revision) FROM (SELECT revision, at_ms, sum(bytes) OVER (ORDER BY revision DESC) AS size FROM config_history) \
-               WHERE revision <= ?1 OR at_ms < ?2 OR size > ?3";
-    let last: Option<i64> = context
-        .connection
-        .prepare_cached(sql)?
-        .query_row((signed(newest.saturating_sub(KEPT_REVISIONS)), signed(oldest_ms), KEPT_BYTES), |row| row.get(0))?;
+    let sql = "SELECT max(revision) FROM (SELECT revision, sum(bytes) OVER (ORDER BY revision DESC) AS size FROM config_history) \
+               WHERE revision <= ?1 OR size > ?2";
+    let last: Option<i64> =
+        context.connection.prepare_cached(sql)?.query_row((signed(newest.saturating_sub(KEPT_REVISIONS)), KEPT_BYTES), |row| row.get(0))?;
     if let Some(last) = last.filter(|last| *last > 0) {
         let last = last.min(signed(newest) - 1);
         context.connection.prepare_cached("DELETE FROM config_changes WHERE revision <= ?1")?.execute([last])?;

@@ -7,9 +7,8 @@ use super::result::ApplyResult;
 use super::schema::{signed, unsigned};
 use super::{ApplyOutcome, StorageError};
 
-/// A writer that is silent for this long (by the proposers' clocks) is forgotten.
-const KEPT_MS: u64 = 3600 * 1000;
-/// Writers that are remembered at most.
+/// Writers that are remembered at most: those that wrote last. Their age does not count, since it would be measured by the clocks
+/// of proposers, and one that is wrong would have a retry executed twice.
 const KEPT_WRITERS: u32 = 10_000;
 /// The number of writers is looked at every so many entries.
 const COUNT_EVERY: u64 = 256;
@@ -49,8 +48,6 @@ pub(crate) fn remember(connection: &Connection, entry: &pb::LogEntry, result: &A
     let sql = "INSERT OR REPLACE INTO request_ids VALUES (?1, ?2, ?3, ?4, ?5)";
     let used = signed(entry.proposed_at_ms);
     connection.prepare_cached(sql)?.execute((&entry.client_id[..], signed(entry.seq), signed(result.index), result.encode(), used))?;
-    let oldest = signed(entry.proposed_at_ms.saturating_sub(KEPT_MS));
-    connection.prepare_cached("DELETE FROM request_ids WHERE used_ms < ?1")?.execute([oldest])?;
     if result.index.is_multiple_of(COUNT_EVERY) {
         let sql =
             "DELETE FROM request_ids WHERE client_id IN (SELECT client_id FROM request_ids ORDER BY \"index\" DESC LIMIT -1 OFFSET ?1)";

@@ -34,7 +34,6 @@ CREATE TABLE config_changes (
     PRIMARY KEY (revision, seq)) WITHOUT ROWID;
 CREATE TABLE request_ids (
     client_id BLOB PRIMARY KEY, last_seq INTEGER NOT NULL, "index" INTEGER NOT NULL, result BLOB NOT NULL, used_ms INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX request_ids_used ON request_ids (used_ms);
 CREATE TABLE cluster_nodes (
     node_id INTEGER PRIMARY KEY, slot INTEGER NOT NULL, name TEXT NOT NULL, raft_addr TEXT NOT NULL, client_addr TEXT NOT NULL,
     role TEXT NOT NULL, zone TEXT NOT NULL, build TEXT NOT NULL, joined_index INTEGER NOT NULL, removed_index INTEGER,

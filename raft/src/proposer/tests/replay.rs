@@ -175,3 +175,31 @@ async fn random_statements_give_equal_states_everywhere() {
         assert_equal_elsewhere(&lab);
     }
 }
+
+#[tokio::test]
+async fn clocks_of_proposers_change_nothing_but_the_times_that_are_shown() {
+    let lab = Lab::new().await;
+    // Enough revisions for history to be pruned.
+    for n in 0..20 {
+        lab.ok(&format!("INSERT INTO mysql_servers (hostgroup_id, hostname) VALUES ({n}, 'a')")).await;
+        let op = Lab::sql_op(&format!("UPDATE mysql_servers SET weight = {n} WHERE hostgroup_id = {n}"));
+        lab.submit(RequestId { client: [n; 16], seq: 1 }, op).await;
+        lab.copy(load("MYSQL SERVERS")).await;
+    }
+    let without_times = |path: &Path| {
+        let connection = Connection::open(path).expect("opens");
+        connection.execute_batch("UPDATE config_history SET at_ms = 0; UPDATE request_ids SET used_ms = 0").expect("forgets times");
+        dump(path)
+    };
+    let directory = tempfile::tempdir().expect("directory");
+    // Years back and forth from entry to entry, as with a leader after the other whose clocks are wrong.
+    let jumping = fresh(directory.path(), "jumping.db");
+    for (mut entry, at) in lab.log.inner.lock().entries.clone().into_iter().zip([0, 1 << 45, 1 << 40, 1 << 50].into_iter().cycle()) {
+        if let Payload::Data(bytes) = &entry.payload {
+            let edited = pb::LogEntry { proposed_at_ms: at, ..pb::LogEntry::decode(bytes.clone()).expect("decodes") };
+            entry.payload = Payload::Data(edited.encode_to_vec().into());
+        }
+        jumping.apply(vec![entry]).expect("applies");
+    }
+    assert_eq!(without_times(jumping.path()), without_times(lab.state.path()));
+}

@@ -107,3 +107,31 @@ async fn work_begins_when_an_entry_of_the_term_is_applied() {
     lab.state.apply(vec![ApplyEntry { term: TERM + 1, index, payload: Payload::Blank }]).expect("applies");
     assert!(matches!(request.await, ProposerAnswer::Outcome(Outcome::Committed(_))));
 }
+
+#[tokio::test]
+async fn what_does_not_fit_into_the_queue_is_refused_at_once_and_has_no_effect() {
+    let long = format!("/* {} */ DELETE FROM mysql_servers", "x".repeat(1 << 20));
+    for (sql, requests, fitting) in [("DELETE FROM mysql_servers", 400, 256), (&*long, 10, 3)] {
+        let lab = Lab::new().await;
+        let mut all: Vec<_> = (0..requests).map(|_| Box::pin(lab.submit(lab.next_id(), Lab::sql_op(sql)))).collect();
+        // The proposer does not run in between: it shares this thread.
+        let (mut waiting, mut refused) = (Vec::new(), 0);
+        for mut request in all.drain(..) {
+            match futures::poll!(request.as_mut()) {
+                std::task::Poll::Pending => waiting.push(request),
+                std::task::Poll::Ready(ProposerAnswer::Outcome(Outcome::Rejected(rejection))) => {
+                    assert_eq!((rejection.mysql_code, &*rejection.mysql_state, &*rejection.pgsql_state), (1205, "HY000", "53000"));
+                    assert_eq!(rejection.message, "too many configuration changes in progress, try again");
+                    refused += 1;
+                }
+                std::task::Poll::Ready(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((waiting.len(), refused), (fitting, requests - fitting));
+        for answer in futures::future::join_all(waiting).await {
+            assert!(matches!(answer, ProposerAnswer::Outcome(Outcome::Committed(_))), "{answer:?}");
+        }
+        // There is room again.
+        lab.ok("DELETE FROM mysql_servers").await;
+    }
+}
