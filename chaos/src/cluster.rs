@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::process::{Process, signal_pid, wait_for};
+use crate::process::{Process, run, signal_pid, wait_for};
 
 /// The binary under test: `QUORUMSQL_BIN`, which `deploy/test` sets.
 ///
@@ -39,7 +39,27 @@ pub struct Demo {
     /// Address prefix; node `i` is at `NET.i`.
     pub net: String,
     restarted: Vec<(usize, Process)>,
+    /// Unmounted when all processes have ended, and before the directory is removed.
+    disks: Vec<SmallDisk>,
     dir: TempDir,
+}
+
+/// A file system in memory with a fixed size.
+#[derive(Debug)]
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(path: PathBuf, mebibytes: u32) -> Self {
+        std::fs::create_dir_all(&path).expect("a directory to mount on");
+        let _quiet = run(&["mount", "-t", "tmpfs", "-o", &format!("size={mebibytes}m"), "tmpfs", &path.display().to_string()]);
+        Self(path)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _unmounted = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
 }
 
 impl Demo {
@@ -71,7 +91,7 @@ impl Demo {
         process.wait_ready(Duration::from_secs(120), || {
             std::fs::read_to_string(&log).is_ok_and(|text| text.lines().any(|line| line.trim() == "ready"))
         });
-        Self { process, net, restarted: Vec::new(), dir }
+        Self { process, net, restarted: Vec::new(), disks: Vec::new(), dir }
     }
 
     /// IP address of node `i` (from 1).
@@ -112,6 +132,17 @@ impl Demo {
             process.kill();
         }
         wait_for("a killed node to be gone", Duration::from_secs(10), || gone(pid).then_some(()));
+    }
+
+    /// Moves the data of node `i`, which does not run, to a disk of this size; root only.
+    ///
+    /// # Panics
+    /// When it cannot be mounted, or is too small.
+    pub fn move_to_small_disk(&mut self, node: usize, mebibytes: u32) {
+        let (data, aside) = (self.node_dir(node).join("data"), self.node_dir(node).join("data-before"));
+        std::fs::rename(&data, &aside).expect("the data is moved aside");
+        self.disks.push(SmallDisk::mount(data.clone(), mebibytes));
+        let _quiet = run(&["cp", "--archive", &format!("{}/.", aside.display()), &data.display().to_string()]);
     }
 
     /// Starts node `i` again with `quorumsql run`, as the demo says it.
@@ -156,5 +187,6 @@ impl Drop for Demo {
             let _copied = Command::new("cp").arg("-r").arg(self.dir.path()).arg(&kept).status();
             eprintln!("logs of the failed cluster are kept in {}", kept.display());
         }
+        self.disks.clear();
     }
 }

@@ -10,4 +10,5 @@ mod leader_killed;
 mod lone_node;
 mod members;
 mod replicated_rule;
+mod storage;
 mod support;
