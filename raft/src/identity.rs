@@ -74,12 +74,14 @@ impl Layout {
 
     /// Creates the directories that a node needs. What is in them (accounts, keys) is for the node's user alone.
     pub(crate) fn create(&self) -> io::Result<()> {
+        let new = !self.root.exists();
         for directory in [self.root.clone(), self.raft(), self.snapshots(), self.tls()] {
             fs::create_dir_all(directory)?;
         }
         // What is made durable in them later must not lose its directory.
-        for directory in [Some(self.root()), self.root.parent().filter(|parent| !parent.as_os_str().is_empty())].into_iter().flatten() {
-            fs::File::open(directory)?.sync_all()?;
+        fs::File::open(self.root())?.sync_all()?;
+        if let Some(parent) = self.root.parent().filter(|parent| new && !parent.as_os_str().is_empty()) {
+            fs::File::open(parent)?.sync_all()?;
         }
         let mode = fs::metadata(&self.root)?.permissions().mode();
         if mode & 0o077 != 0 {
