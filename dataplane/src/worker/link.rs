@@ -101,7 +101,7 @@ pub struct LinkParcel {
 
 enum ParcelIo {
     Plain(SocketParcel),
-    Tls(TlsParcel),
+    Tls(Box<TlsParcel>),
 }
 
 /// What `Link::check_idle` found on a connection that should be silent.
@@ -307,7 +307,7 @@ impl Link {
         }
         let io = match &mut self.io {
             Io::Plain(socket) => ParcelIo::Plain(socket.take_parcel()?),
-            Io::Tls(tls) => ParcelIo::Tls(tls.take_parcel()?),
+            Io::Tls(tls) => ParcelIo::Tls(Box::new(tls.take_parcel()?)),
         };
         Ok(LinkParcel { io, peer: self.state.peer, local: self.state.local })
     }
@@ -316,7 +316,7 @@ impl Link {
     pub fn from_parcel(parcel: LinkParcel, chunks: ChunkPool) -> io::Result<Self> {
         let io = match parcel.io {
             ParcelIo::Plain(socket) => Io::Plain(Socket::from_parcel(socket)?),
-            ParcelIo::Tls(tls) => Io::Tls(Box::new(TlsSocket::from_parcel(tls)?)),
+            ParcelIo::Tls(tls) => Io::Tls(Box::new(TlsSocket::from_parcel(*tls)?)),
         };
         Ok(Self { io, chunks, state: Box::new(State { peer: parcel.peer, local: parcel.local, early: None, fills: 0 }) })
     }
