@@ -9,6 +9,7 @@ mod drain;
 mod leader_killed;
 mod lone_node;
 mod members;
+mod random_admin;
 mod replicated_rule;
 mod storage;
 mod support;

@@ -24,7 +24,8 @@ use crate::{
     membership::admit,
     network::tls::PeerTls,
     snapshots,
-    type_config::{LogId, Snapshot, term_of},
+    state_machine::StateMachine,
+    type_config::{LogId, Snapshot, or_zero, term_of},
 };
 
 /// Serves peers until the task is aborted; connections end with the runtime.
@@ -126,8 +127,18 @@ async fn receive(core: &Core, mut stream: Streaming<pb::SnapshotChunk>) -> Resul
             .map_err(|e| Status::internal(e.to_string()))?
             .map_err(refused)?;
     }
-    let data =
-        tokio::task::spawn_blocking(move || incoming.finish()).await.map_err(|e| Status::internal(e.to_string()))?.map_err(refused)?;
+    let last = or_zero(meta.last_log_id);
+    let whole = move || {
+        let data = incoming.finish()?;
+        // openraft takes an installation that fails for the end of this node.
+        StateMachine::verify_snapshot(&data.path, term_of(&last), last.index).map_err(|e| {
+            tracing::error!(error = %e, "snapshot refused");
+            drop(std::fs::remove_file(&data.path));
+            io::Error::other(e)
+        })?;
+        Ok(data)
+    };
+    let data = tokio::task::spawn_blocking(whole).await.map_err(|e| Status::internal(e.to_string()))?.map_err(refused)?;
     Ok((vote, Snapshot { meta, snapshot: data }))
 }
 

@@ -32,7 +32,10 @@ fn temporary_name(dir: &Path) -> Result<PathBuf, StorageError> {
 
 fn write(state: &Path, dir: &Path, temporary: &Path) -> Result<SnapshotFile, StorageError> {
     copy(state, temporary)?;
-    let meta = Meta::read(&open(temporary)?)?;
+    let copied = open(temporary)?;
+    let meta = Meta::read(&copied)?;
+    // Nobody gets rows that are not those that were applied.
+    hash::verified(&copied, meta.last_index)?;
     let (size, sha256) = digest(temporary)?;
     let path = dir.join(format!("{}-{}.db", meta.last_term, meta.last_index));
     File::open(temporary).and_then(|file| file.sync_all()).map_err(StorageError::io("fsync of a snapshot"))?;

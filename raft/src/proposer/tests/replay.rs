@@ -65,6 +65,12 @@ async fn snapshots_are_checked_before_they_are_installed() {
     lab.state.install_snapshot(&good, 3, 5, vec![4]).expect("installs");
     assert_eq!(rows(&reader, "SELECT count(*) FROM mysql_servers"), ["2"]);
     assert_eq!(lab.state.applied().membership, [4]);
+
+    // Rows that were changed behind the back are handed to nobody.
+    lab.state.on_writer(|connection| connection.execute("UPDATE mysql_servers SET weight = 4", []).expect("tampers"));
+    let altered = lab.state.build_snapshot(&directory).expect_err("altered");
+    assert!(altered.to_string().contains("memory mysql_servers: 2 rows, hash 0x"), "{altered}");
+    assert_eq!(lab.state.failure().borrow().as_ref(), Some(&altered.to_string()));
 }
 
 #[tokio::test]
