@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -43,7 +44,7 @@ fn nothing_acknowledged_is_lost_under_random_faults() {
                     if seed >= last {
                         return;
                     }
-                    let Ok(journal) = panic::catch_unwind(|| run(seed)) else {
+                    let Ok(journal) = panic::catch_unwind(|| run(seed, ms(FAULTS_MS))) else {
                         println!("seed {seed}: the simulation itself panicked");
                         failed.lock().insert(seed);
                         continue;
@@ -63,11 +64,21 @@ fn nothing_acknowledged_is_lost_under_random_faults() {
     assert!(total.lock().acknowledged > 0);
 }
 
+#[test]
+fn one_seed_has_one_history() {
+    let (first, again) = (run(5, ms(5000)), run(5, ms(5000)));
+    for (line, (first, again)) in first.events().iter().zip(again.events()).enumerate() {
+        assert_eq!(*first, again, "event {line}");
+    }
+    assert_eq!(first.events().len(), again.events().len());
+    assert_ne!(first.events(), run(6, ms(1000)).events());
+}
+
 /// One seed: clients write while faults happen, then all is repaired, and everything must be there.
-fn run(seed: u64) -> Arc<Journal> {
+fn run(seed: u64, duration: Duration) -> Arc<Journal> {
     simulate(async {
         let cluster = Cluster::form(Plan::new(seed)).await;
-        let end = Instant::now() + ms(FAULTS_MS);
+        let end = Instant::now() + duration;
         let clients: Vec<_> = (1..=CLIENTS)
             .map(|number| {
                 let cluster = cluster.clone();
