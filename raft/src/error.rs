@@ -77,6 +77,11 @@ impl Rejection {
         Self { mysql_code: 1290, mysql_state: "HY000".into(), pgsql_state: "25006".into(), message: message.into() }
     }
 
+    /// Whether it says only that this was not the moment for the request: then it says nothing about an earlier attempt at it.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        matches!(self.mysql_code, 1205 | 1290)
+    }
+
     /// 1105 / 08007: nobody knows whether the change was applied.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self { mysql_code: 1105, mysql_state: "HY000".into(), pgsql_state: "08007".into(), message: message.into() }

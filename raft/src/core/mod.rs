@@ -14,7 +14,7 @@ mod config_state;
 pub(crate) mod leadership;
 mod reports;
 mod status;
-mod submit;
+pub(crate) mod submit;
 mod transfer;
 
 use std::{

@@ -37,6 +37,28 @@ enum Attempt {
     NotApplied,
 }
 
+/// What a writer knows of its request after some attempts.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Known {
+    /// An earlier attempt may have been executed, or may still be.
+    pub(crate) maybe_done: bool,
+}
+
+impl Known {
+    /// The answer, if it decides. A full queue, or a leader that did not come to a repetition, does not undo the first attempt, which
+    /// may wait in the same queue.
+    pub(crate) fn decide(&mut self, answer: Outcome) -> Option<Outcome> {
+        match answer {
+            Outcome::Rejected(rejection) if self.maybe_done && rejection.is_of_the_moment() => None,
+            Outcome::Unknown(_) => {
+                self.maybe_done = true;
+                None
+            }
+            decided => Some(decided),
+        }
+    }
+}
+
 fn no_answer(request: &Request, started: Instant) -> Outcome {
     Outcome::Unknown(Rejection::no_answer(started.elapsed().as_millis(), &request.id.client, request.id.seq))
 }
@@ -52,12 +74,12 @@ impl Core {
         }
         let started = Instant::now();
         let deadline = started + request.timeout;
-        // Whether it may have been executed, and whether to ask for that before it is sent again.
-        let (mut maybe_done, mut ask) = (false, false);
+        // Whether to ask what became of it before it is sent again.
+        let (mut known, mut ask) = (Known::default(), false);
         let mut back_off = FIRST_BACK_OFF;
         loop {
             if let Some(reason) = self.read_only_reason(&self.metrics()) {
-                return if maybe_done { no_answer(&request, started) } else { Outcome::Rejected(Rejection::read_only(reason)) };
+                return if known.maybe_done { no_answer(&request, started) } else { Outcome::Rejected(Rejection::read_only(reason)) };
             }
             let attempt = match ask {
                 true => self.inquire(&request.id, deadline).await,
@@ -65,9 +87,12 @@ impl Core {
             };
             let mut refusal = None;
             match attempt {
-                Attempt::Decided(Outcome::Committed(committed)) => return Outcome::Committed(self.until_live(committed, deadline).await),
-                Attempt::Decided(Outcome::Rejected(rejection)) => return Outcome::Rejected(rejection),
-                Attempt::Decided(Outcome::Unknown(_)) | Attempt::Unknown => (maybe_done, ask) = (true, true),
+                Attempt::Decided(outcome) => match known.decide(outcome) {
+                    Some(Outcome::Committed(committed)) => return Outcome::Committed(self.until_live(committed, deadline).await),
+                    Some(outcome) => return outcome,
+                    None => ask = true,
+                },
+                Attempt::Unknown => (known.maybe_done, ask) = (true, true),
                 // What is still on its way to a leader has the same request id: it is not executed twice.
                 Attempt::NotApplied => {
                     ask = false;
@@ -80,11 +105,11 @@ impl Core {
             }
             if left(deadline) <= back_off {
                 let refused = || Outcome::Rejected(Rejection::read_only(self.refusal(refusal)));
-                return if maybe_done { no_answer(&request, started) } else { refused() };
+                return if known.maybe_done { no_answer(&request, started) } else { refused() };
             }
             // A new leader ends the wait at once.
-            let known = self.metrics().current_leader;
-            drop(tokio::time::timeout(back_off, self.leader_is_not(known)).await);
+            let leader = self.metrics().current_leader;
+            drop(tokio::time::timeout(back_off, self.leader_is_not(leader)).await);
             back_off = (back_off * 2).min(LONGEST_BACK_OFF);
         }
     }

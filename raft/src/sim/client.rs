@@ -11,6 +11,7 @@ use super::{
     node::{ATTEMPT, unknown},
 };
 use crate::command::{Channel, Committed, EditConflicts, Layer, LayerCopy, Op, Origin, Outcome, Request, RequestId};
+use crate::core::submit::Known;
 
 /// How a client names its requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,11 +30,15 @@ pub(crate) struct Client {
     seq: u64,
     dice: Dice,
     pub(crate) ids: Ids,
+    /// The mutant: believes every refusal, whatever an earlier attempt may have done.
+    pub(crate) forgetful: bool,
+    /// Who is asked after the first attempt; `None` = as for the first.
+    pub(crate) then: Option<u64>,
 }
 
 impl Client {
     pub(crate) fn new(seed: u64, number: u64) -> Self {
-        Self { number, written: 0, seq: 0, dice: Dice::of(seed, &[CLIENT, number]), ids: Ids::Right }
+        Self { number, written: 0, seq: 0, dice: Dice::of(seed, &[CLIENT, number]), ids: Ids::Right, forgetful: false, then: None }
     }
 
     /// Puts one row in, through the node at `door` or through any; tells the journal how it ended.
@@ -88,9 +93,10 @@ impl Client {
 
     async fn until_decided(&mut self, cluster: &Cluster, op: Op, door: Option<u64>, patience: Duration) -> Outcome {
         let deadline = Instant::now() + patience;
-        let (mut back_off, mut maybe_done, mut attempts) = (ms(5), false, 0);
+        let (mut back_off, mut known, mut attempts) = (ms(5), Known::default(), 0);
         loop {
             attempts += 1;
+            let door = self.then.filter(|_| attempts > 1).or(door);
             let node = door.unwrap_or_else(|| NODES.start + self.dice.below(NODES.count() as u64));
             let seq = match self.ids {
                 Ids::Right => self.seq,
@@ -101,16 +107,17 @@ impl Client {
             client[..8].copy_from_slice(&self.number.to_be_bytes());
             let origin = Origin { actor: format!("client{}", self.number), channel: Channel::Mysql, node, client_addr: String::new() };
             let request = Request { id: RequestId { client, seq }, origin, op: op.clone(), timeout: ATTEMPT };
-            match ask(cluster, node, request).await {
-                Some(outcome @ Outcome::Committed(_)) => return outcome,
-                // What an earlier attempt may have done is not undone by a refusal of this one.
-                Some(outcome @ Outcome::Rejected(_)) if !maybe_done => return outcome,
-                Some(Outcome::Rejected(_) | Outcome::Unknown(_)) => maybe_done = true,
-                None => {}
+            if self.forgetful {
+                known = Known::default();
+            }
+            if let Some(answer) = ask(cluster, node, request).await
+                && let Some(decided) = known.decide(answer)
+            {
+                return decided;
             }
             if Instant::now() + back_off >= deadline {
                 let refused = crate::command::Rejection::read_only("configuration is read-only: no leader");
-                return if maybe_done { unknown() } else { Outcome::Rejected(refused) };
+                return if known.maybe_done { unknown() } else { Outcome::Rejected(refused) };
             }
             tokio::time::sleep(back_off).await;
             back_off = (back_off * 2).min(ms(100));

@@ -215,6 +215,42 @@ fn a_write_that_is_asked_for_again_takes_effect_once() {
     assert!(failures.iter().any(|failure| matches!(failure, Failure::Duplicate { .. })), "{failures:?}");
 }
 
+/// The first attempt waits in the leader's queue when the second one finds it full.
+fn queue_is_full_for_a_repetition(forgetful: bool) -> Vec<Failure> {
+    simulate(async {
+        let cluster = Cluster::form(plan()).await;
+        let (leader, [door, ..]) = roles(&cluster).await;
+        // Nothing that the leader proposes gets through: its proposer waits, and its queue fills.
+        NODES.for_each(|id| cluster.network.cut(leader.id, id));
+        let write = |number, door, then, patience| {
+            let cluster = cluster.clone();
+            let mut client = Client::new(1, number);
+            (client.then, client.forgetful) = (then, forgetful);
+            tokio::spawn(async move { client.insert(&cluster, Some(door), patience).await })
+        };
+        let mut writes = vec![write(1, leader.id, None, ms(1))];
+        tokio::time::sleep(ms(20)).await;
+        writes.push(write(2, door, Some(leader.id), ms(10_000)));
+        tokio::time::sleep(ms(20)).await;
+        writes.extend((3..300).map(|number| write(number, leader.id, None, ms(1))));
+        tokio::time::sleep(ms(1)).await;
+        cluster.crash(door, Tail::Dropped, Rows::All);
+        tokio::time::sleep(ms(100)).await;
+        cluster.network.heal();
+        for write in writes {
+            write.await.expect("a client does not fail");
+        }
+        verdict(&cluster).await
+    })
+}
+
+#[test]
+fn a_refusal_says_nothing_about_an_earlier_attempt() {
+    assert_eq!(queue_is_full_for_a_repetition(false), []);
+    let failures = queue_is_full_for_a_repetition(true);
+    assert!(failures.iter().any(|failure| matches!(failure, Failure::Refused { .. })), "{failures:?}");
+}
+
 /// Two writes, one after the other.
 fn two_writes(ids: Ids) -> Vec<Failure> {
     simulate(async {
