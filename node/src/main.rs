@@ -6,6 +6,7 @@ mod cli;
 mod config;
 mod ctl;
 mod demo;
+mod doorway;
 mod grpc;
 mod http;
 mod interfaces;

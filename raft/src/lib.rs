@@ -58,4 +58,5 @@ mod type_config;
 pub use divergence::Leave;
 pub use handle::{ClusterStatus, Consensus, LogStatus, LogStoreKind, MemberStatus, RaftOptions, Timings};
 pub use identity::Identity;
+pub use network::newcomers::{Newcomer, Newcomers};
 pub use state_machine::{ModuleLayer, NodeConfig, RevisionChange, changes_of, module_hash, module_layers, root_hash};

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(crate) struct Acceptor {
 impl Acceptor {
     /// Listens on `address` (`ip:port`, port 0 = any; or `/path` of a Unix socket).
     pub(crate) fn start(shared: Arc<Shared>, protocol: Protocol, address: &str) -> io::Result<Self> {
+        static NUMBERS: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let (listener, path) = if address.starts_with('/') {
             (Listener::Unix(bind_unix(Path::new(address))?), Some(PathBuf::from(address)))
         } else {
@@ -63,7 +65,7 @@ impl Acceptor {
         let stopped = Arc::new(AtomicBool::new(false));
         let thread = {
             let (listener, stopped) = (Arc::clone(&listener), Arc::clone(&stopped));
-            thread::Builder::new().name(format!("accept-{bound}")).spawn(move || run(&shared, protocol, &listener, &stopped))?
+            thread::Builder::new().name(format!("accept-{bound}")).spawn(move || run(&shared, protocol, number, &listener, &stopped))?
         };
         Ok(Self { listener, address: bound, path, stopped, thread: Some(thread) })
     }
@@ -90,10 +92,10 @@ impl Drop for Acceptor {
     }
 }
 
-fn run(shared: &Shared, protocol: Protocol, listener: &Listener, stopped: &AtomicBool) {
+fn run(shared: &Shared, protocol: Protocol, number: usize, listener: &Listener, stopped: &AtomicBool) {
     while !stopped.load(Ordering::Acquire) {
         match listener.accept() {
-            Ok(socket) if !stopped.load(Ordering::Acquire) => hand_out(shared, protocol, socket),
+            Ok(socket) if !stopped.load(Ordering::Acquire) => hand_out(shared, protocol, number, socket),
             Ok(_) => return,
             Err(_) if stopped.load(Ordering::Acquire) => return,
             // The client gave up while it was queued.
@@ -145,10 +147,10 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn hand_out(shared: &Shared, protocol: Protocol, socket: Accepted) {
+fn hand_out(shared: &Shared, protocol: Protocol, number: usize, socket: Accepted) {
     let Some(seat) = least_loaded(&shared.seats) else { return };
     seat.session_comes();
-    match seat.inbox.try_send(Message::Accept(protocol, socket)) {
+    match seat.inbox.try_send(Message::Accept(protocol, number, socket)) {
         Ok(()) => {}
         // The worker is far behind: later clients wait in the kernel's queue.
         Err(TrySendError::Full(message)) => {

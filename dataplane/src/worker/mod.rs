@@ -40,6 +40,7 @@ pub mod chunk;
 pub mod connect;
 mod drain;
 pub mod link;
+mod newcomers;
 mod runtime;
 pub mod session;
 pub mod snapshot;
@@ -113,7 +114,7 @@ pub struct WorkerContext {
 impl WorkerContext {
     pub(crate) fn new(shared: Arc<Shared>, seat: Arc<WorkerSeat>) -> Rc<Self> {
         let ticker = Ticker::new();
-        let sessions = Sessions::new(Arc::clone(&shared.ids), Arc::clone(&seat), ticker.clone());
+        let sessions = Sessions::new(Arc::clone(&shared.ids), Arc::clone(&seat), ticker.clone(), shared.seats.len());
         let mut config = Cache::new(Arc::clone(&shared.config));
         let snapshot = RefCell::new(Rc::new(Snapshot::new(Arc::clone(config.load()), &seat.cells, &shared.rows)));
         Rc::new(Self {
@@ -231,9 +232,9 @@ impl WorkerContext {
         }
     }
 
-    /// Registers a client of this worker.
-    pub(crate) fn open_session(&self, protocol: Protocol, link: &Link) -> SessionGuard {
-        self.sessions.open(protocol, link.peer_addr().clone())
+    /// Registers a client of this worker that came by `listener`.
+    pub(crate) fn open_session(&self, protocol: Protocol, listener: usize, link: &Link) -> SessionGuard {
+        self.sessions.open(protocol, listener, link.peer_addr().clone())
     }
 
     pub(crate) fn sessions(&self) -> &Rc<Sessions> {

@@ -69,8 +69,8 @@ pub(crate) type Work = Box<dyn FnOnce(&Rc<WorkerContext>) + Send>;
 
 /// What is put into a worker's inbox.
 pub(crate) enum Message {
-    /// A client, counted in the seat's sessions already.
-    Accept(Protocol, Accepted),
+    /// A client of a listener, counted in the seat's sessions already.
+    Accept(Protocol, usize, Accepted),
     /// Something to do on the worker's thread.
     Run(Work),
     /// End; tasks that are left are dropped.
@@ -139,7 +139,7 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
     loop {
         tokio::select! {
             message = messages.recv() => match message {
-                Some(Message::Accept(protocol, socket)) => accept(&ctx, protocol, socket),
+                Some(Message::Accept(protocol, listener, socket)) => accept(&ctx, protocol, listener, socket),
                 Some(Message::Run(work)) => {
                     let ctx = Rc::clone(&ctx);
                     // In a task, so that a panic ends the work and not the worker.
@@ -155,13 +155,13 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
     }
 }
 
-fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, socket: Accepted) {
+fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, listener: usize, socket: Accepted) {
     let link = match socket {
         Accepted::Tcp(socket) => TcpStream::from_std(socket).and_then(|socket| Link::tcp(socket, ctx.chunks().clone())),
         Accepted::Unix(socket) => UnixStream::from_std(socket).and_then(|socket| Link::unix(socket, ctx.chunks().clone())),
     };
     match link {
-        Ok(link) => serve(ctx, protocol, link),
+        Ok(link) => serve(ctx, protocol, listener, link),
         // The client has gone already.
         Err(error) => {
             tracing::debug!(%error, "accepted socket is unusable");
@@ -170,9 +170,9 @@ fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, socket: Accepted) {
     }
 }
 
-/// Starts a session on `link`, which has been counted in the seat's sessions.
-pub(crate) fn serve(ctx: &Rc<WorkerContext>, protocol: Protocol, link: Link) {
-    let session = ctx.open_session(protocol, &link);
+/// Starts a session on `link`, which came by `listener` and has been counted in the seat's sessions.
+fn serve(ctx: &Rc<WorkerContext>, protocol: Protocol, listener: usize, link: Link) {
+    let session = ctx.open_session(protocol, listener, &link);
     if ctx.shared.drain.is_on() {
         session.signal(Signal::Drain);
     }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use super::chunk::Chunk;
 use super::link::{Endpoint, Link};
+use super::newcomers::{Newcomers, Place};
 use super::runtime::WorkerSeat;
 use super::ticker::{Ticker, Timer};
 use crate::config::{HostgroupId, Protocol, ServerAddress};
@@ -131,6 +132,8 @@ pub struct SessionEntry {
     pub timer: Timer,
     /// What the process list shows.
     pub facts: RefCell<SessionFacts>,
+    /// Its place among those who have not logged in.
+    newcomer: Cell<Option<Place>>,
 }
 
 /// All sessions of one worker.
@@ -139,15 +142,17 @@ pub(crate) struct Sessions {
     seat: Arc<WorkerSeat>,
     ticker: Ticker,
     entries: RefCell<HashMap<u32, Rc<SessionEntry>>>,
+    newcomers: RefCell<Newcomers>,
 }
 
 impl Sessions {
-    pub(crate) fn new(ids: Arc<Ids>, seat: Arc<WorkerSeat>, ticker: Ticker) -> Rc<Self> {
-        Rc::new(Self { ids, seat, ticker, entries: RefCell::default() })
+    /// The sessions of one of `workers`.
+    pub(crate) fn new(ids: Arc<Ids>, seat: Arc<WorkerSeat>, ticker: Ticker, workers: usize) -> Rc<Self> {
+        Rc::new(Self { ids, seat, ticker, entries: RefCell::default(), newcomers: RefCell::new(Newcomers::new(workers)) })
     }
 
-    /// Registers a client whose arrival its acceptor has counted already.
-    pub(crate) fn open(self: &Rc<Self>, protocol: Protocol, client: Endpoint) -> SessionGuard {
+    /// Registers a client of `listener` whose arrival its acceptor has counted already.
+    pub(crate) fn open(self: &Rc<Self>, protocol: Protocol, listener: usize, client: Endpoint) -> SessionGuard {
         let entry = Rc::new(SessionEntry {
             id: self.ids.take(),
             protocol,
@@ -158,7 +163,9 @@ impl Sessions {
             holding: Cell::new([0; 2]),
             timer: self.ticker.timer(),
             facts: RefCell::default(),
+            newcomer: Cell::new(None),
         });
+        entry.newcomer.set(Some(self.newcomers.borrow_mut().add(listener, &entry, self.ticker.now())));
         self.entries.borrow_mut().insert(entry.id, Rc::clone(&entry));
         let cells = self.seat.cells.protocol(protocol);
         cells.created.add(1);
@@ -219,6 +226,10 @@ impl SessionEntry {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    pub(super) fn client(&self) -> &Endpoint {
+        &self.client
     }
 
     /// Tells the session something and wakes it. Only from its own worker.
@@ -317,6 +328,13 @@ impl SessionGuard {
         Rc::clone(&self.entry)
     }
 
+    /// The client has logged in: it no longer counts among those who may be closed to make room.
+    pub(crate) fn logged_in(&self) {
+        if let Some(place) = self.entry.newcomer.take() {
+            self.sessions.newcomers.borrow_mut().remove(place);
+        }
+    }
+
     /// Waits for bytes of the client, for `self.timer`, or for a signal other than `KillQuery`, which an idle session ignores.
     /// The future is three words and owns nothing: this is the wait of an idle session.
     pub fn wait<'a>(&'a self, link: &'a mut Link) -> Wait<'a> {
@@ -339,6 +357,7 @@ impl Deref for SessionGuard {
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
+        self.logged_in();
         let cells = &self.sessions.seat.cells;
         if std::thread::panicking() {
             cells.panics.add(1);

@@ -106,7 +106,7 @@ impl Workers {
 pub(crate) fn client(ctx: &Rc<WorkerContext>, protocol: Protocol) -> (Link, Link, SessionGuard) {
     let (client, front) = Link::memory(1 << 16, ctx.chunks());
     ctx.seat.session_comes();
-    let session = ctx.open_session(protocol, &front);
+    let session = ctx.open_session(protocol, 0, &front);
     (client, front, session)
 }
 

@@ -15,13 +15,16 @@ use std::time::Duration;
 use quorumsql_proto::admin::cluster_admin_server::ClusterAdminServer;
 use quorumsql_raft::Consensus;
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::service::InterceptorLayer;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Status};
 
 use self::cluster_admin::ClusterAdminService;
 use self::credentials::Credentials;
+use crate::doorway::Doorway;
+
+/// Time for a TLS handshake.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
 /// Largest request.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -52,7 +55,7 @@ pub(crate) async fn serve(
         .concurrency_limit_per_connection(64)
         .timeout(Duration::from_secs(60));
     if let Protection::Tls { certificate, key } = protection {
-        server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)))?;
+        server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)).timeout(HANDSHAKE_TIME))?;
     }
     let (health, health_updates) = health::service(consensus.clone());
     let service = ClusterAdminService::new(consensus, credentials.clone());
@@ -63,7 +66,7 @@ pub(crate) async fn serve(
         .add_service(reflection::v1()?)
         .add_service(reflection::v1alpha()?);
     tokio::select! {
-        served = router.serve_with_incoming(TcpListenerStream::new(listener)) => served?,
+        served = router.serve_with_incoming(Doorway::open(listener).into_stream()) => served?,
         () = health_updates => {}
     }
     Ok(())

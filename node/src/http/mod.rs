@@ -4,18 +4,22 @@
 mod exposition;
 mod metrics;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::connect_info::Connected;
 use axum::extract::{ConnectInfo, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::IncomingStream;
 use quorumsql_dataplane::DataPlane;
 use quorumsql_raft::Consensus;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
+use crate::doorway::Doorway;
 use crate::grpc::is_loopback;
 use crate::lifecycle::{Lifecycle, Stage};
 use crate::runtime::Runtime;
@@ -31,14 +35,54 @@ pub(crate) struct Facts {
     pub(crate) open: bool,
 }
 
+/// A client's address.
+#[derive(Clone, Copy, Debug)]
+struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Door>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Door>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// The listener, behind which those wait who have not said anything.
+struct Door {
+    doorway: Doorway,
+    local: SocketAddr,
+}
+
+impl Door {
+    fn open(listener: TcpListener) -> io::Result<Self> {
+        let local = listener.local_addr()?;
+        Ok(Self { doorway: Doorway::open(listener), local })
+    }
+}
+
+impl axum::serve::Listener for Door {
+    type Io = TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        match self.doorway.next().await {
+            Some(arrival) => arrival,
+            // The doorway stands as long as its runtime.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.local)
+    }
+}
+
 /// Serves until the process ends.
 pub(crate) fn spawn(listener: std::net::TcpListener, facts: Facts) -> anyhow::Result<()> {
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("http".into()).spawn(move || {
         runtime.block_on(async {
-            let served = match TcpListener::from_std(listener) {
-                Ok(listener) => axum::serve(listener, router(facts).into_make_service_with_connect_info::<SocketAddr>()).await,
+            let served = match TcpListener::from_std(listener).and_then(Door::open) {
+                Ok(door) => axum::serve(door, router(facts).into_make_service_with_connect_info::<Peer>()).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = served {
@@ -70,8 +114,8 @@ async fn readyz(State(facts): State<Facts>) -> Response {
 }
 
 /// Health is for balancers anywhere; metrics tell more and stay on this machine unless the operator opens them.
-async fn show_metrics(State(facts): State<Facts>, ConnectInfo(client): ConnectInfo<SocketAddr>) -> Response {
-    if !(facts.open || is_loopback(client.ip())) {
+async fn show_metrics(State(facts): State<Facts>, ConnectInfo(client): ConnectInfo<Peer>) -> Response {
+    if !(facts.open || is_loopback(client.0.ip())) {
         return (StatusCode::FORBIDDEN, "metrics are for this machine only; listen.allow_insecure = true opens them\n").into_response();
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], metrics::render(&facts)).into_response()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use quorumsql_raft::{Newcomer, Newcomers};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -21,8 +22,10 @@ pub(crate) struct ServeOptions {
     pub(crate) require_tls: bool,
 }
 
-/// Sessions of one listener; more are refused.
-const MAX_SESSIONS: usize = 1024;
+/// Sessions of one listener, newcomers included; more are refused.
+const MAX_SESSIONS: usize = 1536;
+/// Clients of one listener that have not logged in; the oldest is closed for a further one.
+const MAX_NEWCOMERS: usize = 512;
 
 /// Time that a client has to log in.
 pub(crate) const LOGIN_TIME: Duration = Duration::from_secs(10);
@@ -33,13 +36,16 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Serves until the future is dropped, which ends its sessions too.
 pub(crate) async fn serve<D: Database>(face: Face, listener: TcpListener, database: Arc<D>, options: ServeOptions) {
     let places = Arc::new(Semaphore::new(MAX_SESSIONS));
+    let newcomers = Newcomers::new(MAX_NEWCOMERS);
     let counter = AtomicU32::new(1);
     let mut sessions = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(ended) = sessions.join_next() => {
-                if let Err(error) = ended {
+                if let Err(error) = ended
+                    && !error.is_cancelled()
+                {
                     tracing::error!(?face, %error, "sql session failed");
                 }
                 continue;
@@ -53,10 +59,15 @@ pub(crate) async fn serve<D: Database>(face: Face, listener: TcpListener, databa
                 };
                 let client = Client { peer: peer.ip().to_canonical(), connection_id: counter.fetch_add(1, Ordering::Relaxed) };
                 let (database, options) = (Arc::clone(&database), options.clone());
-                sessions.spawn(async move {
-                    converse(face, socket, client, database, options).await;
-                    drop(place);
+                let crowded = newcomers.admit(|newcomer| {
+                    sessions.spawn(async move {
+                        converse(face, socket, client, newcomer, database, options).await;
+                        drop(place);
+                    })
                 });
+                if crowded {
+                    tracing::debug!(?face, "more than {MAX_NEWCOMERS} clients that have not logged in: the oldest is closed");
+                }
             }
             Err(error) => {
                 tracing::warn!(?face, %error, "sql listener cannot accept");
@@ -75,13 +86,13 @@ pub(crate) struct Client {
     pub(crate) connection_id: u32,
 }
 
-async fn converse<D: Database>(face: Face, socket: TcpStream, client: Client, database: Arc<D>, options: ServeOptions) {
+async fn converse<D: Database>(face: Face, socket: TcpStream, client: Client, newcomer: Newcomer, database: Arc<D>, options: ServeOptions) {
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "nodelay");
     }
     let ended = match face {
-        Face::Mysql => super::mysql::converse(socket, client, database, options).await,
-        Face::Pgsql => super::pgsql::converse(socket, client, database, options).await,
+        Face::Mysql => super::mysql::converse(socket, client, newcomer, database, options).await,
+        Face::Pgsql => super::pgsql::converse(socket, client, newcomer, database, options).await,
     };
     if let Err(error) = ended {
         tracing::debug!(?face, peer = %client.peer, %error, "sql client gone");

@@ -7,6 +7,7 @@ mod result;
 use std::io;
 use std::sync::Arc;
 
+use quorumsql_raft::Newcomer;
 use quorumsql_wire::mysql::response::{ErrPacket, OkPacket};
 use quorumsql_wire::mysql::{Capabilities, Command, PacketWriter, Status as Flags, decode_packet};
 use tokio::net::TcpStream;
@@ -21,9 +22,16 @@ use prepared::PreparedStatements;
 const MAX_COMMAND: usize = 64 * 1024 * 1024;
 
 /// One client from greeting to end.
-pub(super) async fn converse<D: Database>(socket: TcpStream, client: Client, database: Arc<D>, options: ServeOptions) -> io::Result<()> {
+pub(super) async fn converse<D: Database>(
+    socket: TcpStream,
+    client: Client,
+    newcomer: Newcomer,
+    database: Arc<D>,
+    options: ServeOptions,
+) -> io::Result<()> {
     let login = login::login(Socket::new(socket), client, &*database, &options);
     let Some((socket, capabilities, session)) = tokio::time::timeout(LOGIN_TIME, login).await?? else { return Ok(()) };
+    drop(newcomer);
     Connection { socket, capabilities, session, prepared: PreparedStatements::default(), out: Vec::new() }.serve().await
 }
 

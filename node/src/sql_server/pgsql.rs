@@ -8,6 +8,7 @@ mod message;
 use std::io;
 use std::sync::Arc;
 
+use quorumsql_raft::Newcomer;
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
 use quorumsql_wire::pgsql::frame;
 use quorumsql_wire::pgsql::frontend::FrontendMessage;
@@ -27,9 +28,16 @@ const MAX_MESSAGE: usize = 64 * 1024 * 1024;
 const SEND_BYTES: usize = 64 * 1024;
 
 /// One client from start-up packet to end.
-pub(super) async fn converse<D: Database>(socket: TcpStream, client: Client, database: Arc<D>, options: ServeOptions) -> io::Result<()> {
+pub(super) async fn converse<D: Database>(
+    socket: TcpStream,
+    client: Client,
+    newcomer: Newcomer,
+    database: Arc<D>,
+    options: ServeOptions,
+) -> io::Result<()> {
     let login = login::login(Socket::new(socket), client, &*database, &options);
     let Some((socket, session)) = tokio::time::timeout(LOGIN_TIME, login).await?? else { return Ok(()) };
+    drop(newcomer);
     Connection { socket, session, extended: Extended::default(), out: Vec::new() }.serve().await
 }
 

@@ -2,6 +2,7 @@
 //!
 //! One binary, so that it links once. Each test has its own servers and its own net 127.A.B; none waits by sleeping.
 
+mod bad_input;
 mod busy;
 mod clients;
 mod demo;

@@ -4,17 +4,17 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    sync::mpsc,
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::refusals::Refusals;
+use super::{newcomers::Newcomers, refusals::Refusals};
 
 /// A connection that does not finish its handshake in time is closed.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Handshakes at once; further connections wait in the listener's queue.
-const HANDSHAKES: usize = 64;
+/// Handshakes at once; the oldest is given up for a further one.
+const HANDSHAKES: usize = 256;
 /// After an error of the listener (no descriptors left).
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,8 +35,8 @@ pub(crate) fn incoming(
 }
 
 async fn accept(listener: TcpListener, tls: TlsAcceptor, refusals: Arc<Refusals>, ready: mpsc::Sender<io::Result<TlsStream<TcpStream>>>) {
-    let handshakes = Arc::new(Semaphore::new(HANDSHAKES));
-    while let Ok(turn) = handshakes.clone().acquire_owned().await {
+    let handshakes = Newcomers::new(HANDSHAKES);
+    loop {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(e) => {
@@ -46,15 +46,22 @@ async fn accept(listener: TcpListener, tls: TlsAcceptor, refusals: Arc<Refusals>
             }
         };
         let (tls, refusals, ready) = (tls.clone(), refusals.clone(), ready.clone());
-        tokio::spawn(async move {
-            let shaken = shake_hands(&tls, socket).await;
-            drop(turn);
-            match shaken {
-                // Closed: the server has ended.
-                Ok(stream) => drop(ready.send(Ok(stream)).await),
-                Err(e) => refuse(&refusals, peer, &e),
-            }
+        let log = refusals.clone();
+        let crowded = handshakes.admit(|place| {
+            let task = async move {
+                let shaken = shake_hands(&tls, socket).await;
+                drop(place);
+                match shaken {
+                    // Closed: the server has ended.
+                    Ok(stream) => drop(ready.send(Ok(stream)).await),
+                    Err(e) => refuse(&refusals, peer, &e),
+                }
+            };
+            tokio::spawn(task).abort_handle()
         });
+        if crowded {
+            log.log(None, "tls", "too many connections without a handshake: the oldest is closed");
+        }
     }
 }
 

@@ -4,6 +4,7 @@ mod accept;
 pub(crate) mod client;
 pub(crate) mod convert;
 pub(crate) mod gate;
+pub(crate) mod newcomers;
 pub(crate) mod refusals;
 pub(crate) mod request;
 pub(crate) mod server;

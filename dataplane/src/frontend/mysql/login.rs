@@ -258,6 +258,7 @@ impl Login {
             user_place,
             user,
         };
+        session.logged_in();
         {
             let mut facts = session.facts.borrow_mut();
             facts.user.clone_from(&identity.user.name);

@@ -153,6 +153,7 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     welcome(link, session, ctx, &entrant, &user, fixed, &mut out).await?;
     backend::backend_key_data(&mut out, session.id(), &new_key(session, &entrant.worker)?);
     backend::ready_for_query(&mut out, TransactionStatus::Idle);
+    session.logged_in();
     {
         let mut facts = session.facts.borrow_mut();
         facts.user.clone_from(&entrant.user);
