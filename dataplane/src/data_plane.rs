@@ -17,7 +17,7 @@ use crate::pool::Rows;
 use crate::stats::digests::Merged;
 use crate::stats::{self, DigestRow, Stats, WorkerCells};
 use crate::worker::session::{Ids, ProcessRow, Signal};
-use crate::worker::{self, Acceptor, Drain, Handlers, Message, Shared, WorkerSeat};
+use crate::worker::{self, Acceptor, Drain, Handlers, Message, Metronome, Shared, WorkerSeat};
 
 /// Facts that do not change while the process runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,7 @@ struct Plane {
     shared: Arc<Shared>,
     acceptors: Mutex<Vec<Acceptor>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    metronome: Mutex<Option<Metronome>>,
     /// Held while a configuration is swapped in.
     swaps: Mutex<()>,
 }
@@ -68,12 +69,19 @@ impl DataPlane {
             rows,
             limits: ClientLimits::default(),
         });
-        let plane = Plane { shared: Arc::clone(&shared), acceptors: Mutex::default(), threads: Mutex::default(), swaps: Mutex::default() };
+        let plane = Plane {
+            shared: Arc::clone(&shared),
+            acceptors: Mutex::default(),
+            threads: Mutex::default(),
+            metronome: Mutex::default(),
+            swaps: Mutex::default(),
+        };
         let plane = Self { plane: Arc::new(plane) };
         for (seat, inbox) in shared.seats.iter().zip(inboxes) {
             let thread = worker::start(Arc::clone(&shared), Arc::clone(seat), inbox)?;
             plane.plane.threads.lock().push(thread);
         }
+        *plane.plane.metronome.lock() = Some(Metronome::start(shared.seats.clone())?);
         Ok(plane)
     }
 
@@ -220,6 +228,7 @@ impl DataPlane {
     /// Stops listeners and workers and waits for their threads; sessions that are left are cut.
     pub fn shutdown(&self) {
         self.begin_drain();
+        self.plane.metronome.lock().take();
         for seat in &self.plane.shared.seats {
             let mut stop = Message::Stop;
             while let Err(tokio::sync::mpsc::error::TrySendError::Full(again)) = seat.inbox.try_send(stop) {

@@ -40,6 +40,7 @@ pub mod chunk;
 pub mod connect;
 mod drain;
 pub mod link;
+mod metronome;
 mod newcomers;
 mod runtime;
 pub mod session;
@@ -62,6 +63,7 @@ use arc_swap::{ArcSwap, Cache};
 
 pub(crate) use acceptor::Acceptor;
 pub(crate) use drain::Drain;
+pub(crate) use metronome::Metronome;
 pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 
 use crate::config::{Protocol, RuntimeConfig, ServerAddress};

@@ -15,6 +15,12 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// `at` of a timer that is not armed.
 const NEVER: u64 = u64::MAX;
 
+/// Microseconds of the monotonic clock, for durations of statements. Half the cost of `Instant`, which is read twice per query.
+pub(crate) fn micros() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
+}
+
 /// The deadline passed before the future was ready; the future was dropped or is the caller's to drop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("deadline has passed")]

@@ -1,7 +1,6 @@
 //! Statements are counted by digest, with their time and rows (`stats_mysql_query_digest`).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use quorumsql_wire::sql::Scan;
 
@@ -9,6 +8,7 @@ use super::Client;
 use super::statement::Routed;
 use crate::config::Protocol;
 use crate::stats::digests::{DigestEntry, DigestKey};
+use crate::worker::ticker::micros;
 
 /// Rows of the statement that runs.
 #[derive(Clone, Copy, Default)]
@@ -20,18 +20,19 @@ pub(super) struct RowCounts {
 /// A statement that is being counted.
 pub(super) struct Counting {
     entry: Arc<DigestEntry>,
-    started: Instant,
+    /// Of [`micros`].
+    started: u64,
 }
 
 impl Client {
     /// The start of a statement; `None` = `mysql-query_digests` is off.
-    pub(super) fn start_count(&mut self) -> Option<Instant> {
+    pub(super) fn start_count(&mut self) -> Option<u64> {
         self.rows = RowCounts::default();
-        self.ctx.config().variables(Protocol::Mysql).query_digests.then(Instant::now)
+        self.ctx.config().variables(Protocol::Mysql).query_digests.then(micros)
     }
 
     /// Finds where the statement is counted, now that it is known where it runs.
-    pub(super) fn counting(&self, started: Option<Instant>, routed: &Routed, scan: &Scan) -> Option<Counting> {
+    pub(super) fn counting(&self, started: Option<u64>, routed: &Routed, scan: &Scan) -> Option<Counting> {
         let started = started?;
         let config = self.ctx.config();
         let variables = config.variables(Protocol::Mysql);
@@ -53,8 +54,8 @@ impl Client {
     /// The statement has ended.
     pub(super) fn end_count(&self, counting: Option<Counting>) {
         let Some(Counting { entry, started }) = counting else { return };
-        let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let taken = micros().saturating_sub(started);
         let mut digests = self.ctx.digests(Protocol::Mysql).borrow_mut();
-        digests.record(&entry, self.ctx.ticker().now(), micros, self.rows.affected, self.rows.sent);
+        digests.record(&entry, self.ctx.ticker().now(), taken, self.rows.affected, self.rows.sent);
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use quorumsql_wire::pgsql::backend::tag;
 
@@ -12,6 +11,7 @@ use super::Exchange;
 use crate::config::{HostgroupId, Protocol};
 use crate::stats::digests::{DigestEntry, DigestKey};
 use crate::worker::WorkerContext;
+use crate::worker::ticker::micros;
 
 /// Named portals of one connection whose statements are remembered; more are not counted.
 const MAX_PORTALS: usize = 64;
@@ -19,7 +19,8 @@ const MAX_PORTALS: usize = 64;
 /// A statement that is being counted.
 pub(super) struct Running {
     entry: Arc<DigestEntry>,
-    started: Instant,
+    /// Of [`micros`].
+    started: u64,
     affected: u64,
     sent: u64,
 }
@@ -111,12 +112,12 @@ impl Counts {
 
 impl Running {
     fn new(entry: Arc<DigestEntry>) -> Self {
-        Self { entry, started: Instant::now(), affected: 0, sent: 0 }
+        Self { entry, started: micros(), affected: 0, sent: 0 }
     }
 
     fn end(self, ctx: &WorkerContext) {
-        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-        ctx.digests(Protocol::Pgsql).borrow_mut().record(&self.entry, ctx.ticker().now(), micros, self.affected, self.sent);
+        let taken = micros().saturating_sub(self.started);
+        ctx.digests(Protocol::Pgsql).borrow_mut().record(&self.entry, ctx.ticker().now(), taken, self.affected, self.sent);
     }
 }
 
