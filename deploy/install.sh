@@ -56,26 +56,62 @@ mysql9() {
 # Python client libraries, in a virtual environment under target/.
 python_clients() {
     export QUORUMSQL_PYTHON="$PWD/target/deploy/venv/bin/python"
-    "$QUORUMSQL_PYTHON" -c 'import pymysql, psycopg, cryptography' 2>/dev/null && return
+    "$QUORUMSQL_PYTHON" -c 'import pymysql, psycopg, cryptography, mysql.connector, asyncpg' 2>/dev/null && return
     packages python3 python3-venv
-    say "installing PyMySQL and psycopg 3"
-    python3 -m venv target/deploy/venv && target/deploy/venv/bin/pip -q install pymysql 'psycopg[binary]' cryptography ||
+    say "installing PyMySQL, mysql-connector-python, psycopg 3 and asyncpg"
+    python3 -m venv target/deploy/venv &&
+        target/deploy/venv/bin/pip -q install pymysql==1.2.4 mysql-connector-python==26.10.0 'psycopg[binary]==3.3.9' asyncpg==0.32.0 cryptography==50.0.2 ||
         die "pip failed"
+}
+
+# Go >= 1.23; Debian's own is too old.
+golang() {
+    command -v go >/dev/null && return
+    grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d ||
+        echo 'deb http://deb.debian.org/debian bookworm-backports main' >/etc/apt/sources.list.d/backports.list
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -t bookworm-backports golang-go >/tmp/quorumsql-apt.log 2>&1 ||
+        die "apt-get install golang-go failed: $(tail -3 /tmp/quorumsql-apt.log)"
 }
 
 # grpcurl, built by Go.
 grpcurl() {
     export QUORUMSQL_GRPCURL="$PWD/target/deploy/bin/grpcurl"
     [ -x "$QUORUMSQL_GRPCURL" ] && return
-    if ! command -v go >/dev/null; then
-        grep -rqs bookworm-backports /etc/apt/sources.list /etc/apt/sources.list.d ||
-            echo 'deb http://deb.debian.org/debian bookworm-backports main' >/etc/apt/sources.list.d/backports.list
-        apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq -t bookworm-backports golang-go >/tmp/quorumsql-apt.log 2>&1 ||
-            die "apt-get install golang-go failed: $(tail -3 /tmp/quorumsql-apt.log)"
-    fi
+    golang
     say "building grpcurl 1.9.4"
     GOBIN="$PWD/target/deploy/bin" go install github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4 || die "go install grpcurl failed"
+}
+
+# Go drivers of the corpus; Go itself sees what has changed.
+go_clients() {
+    export QUORUMSQL_CORPUS_GO="$PWD/target/deploy/bin/corpus"
+    golang
+    go build -C node/tests/corpus/drivers/go -o "$QUORUMSQL_CORPUS_GO" . || die "go build of the corpus drivers failed"
+}
+
+# Node.js drivers of the corpus, in the versions of their lock file.
+node_clients() {
+    local lock=node/tests/corpus/drivers/node/package-lock.json own=target/deploy/node
+    export QUORUMSQL_NODE_MODULES="$PWD/$own/node_modules"
+    [ -d "$QUORUMSQL_NODE_MODULES" ] && cmp -s "$lock" "$own/package-lock.json" && return
+    command -v npm >/dev/null || packages nodejs npm
+    say "installing mysql2 and node-postgres"
+    mkdir -p "$own" && cp "${lock%/*}/package.json" "$own/" && cp "$lock" "$own/" || die "cannot write to $own"
+    (cd "$own" && npm ci --silent --no-audit --no-fund) || die "npm failed"
+}
+
+# JDBC drivers of the corpus and its program.
+java_clients() {
+    local source=node/tests/corpus/drivers/java own=target/deploy/java
+    export QUORUMSQL_CORPUS_JAVA="$PWD/$own:$PWD/$own/*"
+    cmp -s "$source/pom.xml" "$own/pom.xml" && cmp -s "$source/Corpus.java" "$own/Corpus.java" && return
+    command -v javac >/dev/null || packages default-jdk-headless
+    command -v mvn >/dev/null || packages maven
+    say "installing pgjdbc"
+    rm -rf "$own" && mkdir -p "$own" &&
+        mvn -q -B -f "$source/pom.xml" dependency:copy-dependencies "-DoutputDirectory=$PWD/$own" &&
+        javac -cp "$own/*" -d "$own" "$source/Corpus.java" && cp "$source/pom.xml" "$source/Corpus.java" "$own/" || die "mvn or javac failed"
 }
 
 # cargo-deny checks licences, sources and banned crates (deny.toml).

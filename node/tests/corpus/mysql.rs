@@ -1,0 +1,41 @@
+//! Drivers of the MySQL protocol, on MariaDB and MySQL 9.
+
+use quorumsql_chaos::servers::{MariaDb, Mysql9};
+
+use crate::cases;
+use crate::driver::{Driver, Ends};
+use crate::node::{Node, Target};
+use crate::programs::{command_line, go, node_js, python};
+
+fn drivers() -> Vec<Driver> {
+    let commands = &["query", "prepare", "ping", "reset", "change_user"];
+    vec![
+        Driver { name: "mariadb", kinds: &["query"], program: command_line("mariadb") },
+        Driver { name: "PyMySQL", kinds: &["query", "prepare", "fetch", "ping"], program: python("mysql_pymysql.py") },
+        Driver { name: "mysql-connector-python", kinds: commands, program: python("mysql_connector.py") },
+        Driver { name: "go-sql-driver", kinds: &["query", "prepare", "ping"], program: go("go-sql-driver") },
+        Driver { name: "mysql2", kinds: commands, program: node_js("mysql2.js") },
+    ]
+}
+
+#[test]
+fn every_driver_sees_mariadb_through_a_node_as_it_is() {
+    let server = MariaDb::start(1, &[]);
+    let version = format!("5.5.5-{}", server.root("SELECT VERSION()").trim());
+    same("mariadb", server.port, &server.address(), &version);
+}
+
+#[test]
+fn every_driver_sees_mysql_9_through_a_node_as_it_is() {
+    let server = Mysql9::start(1, &[]);
+    let version = server.root("SELECT VERSION()");
+    same("mysql9", server.port, &server.address(), version.trim());
+}
+
+fn same(server: &str, port: u16, address: &str, version: &str) {
+    let node = Node::mysql(address, version);
+    let ends = Ends { server, direct: Target::server(port), through: node.target() };
+    let cases = cases::parse(include_str!("cases/mysql.json"));
+    let wrong: Vec<String> = drivers().iter().flat_map(|driver| driver.compare(&cases, &ends)).collect();
+    assert!(wrong.is_empty(), "{}\n{} differences", wrong.join("\n"), wrong.len());
+}
