@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+pub use rustix::process::Signal;
+use rustix::process::{Pid, kill_process};
 
 /// How long a process may take to end after SIGTERM before it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(20);

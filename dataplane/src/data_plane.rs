@@ -68,6 +68,7 @@ impl DataPlane {
             handlers,
             rows,
             limits: ClientLimits::default(),
+            nodes: Mutex::default(),
         });
         let plane = Plane {
             shared: Arc::clone(&shared),
@@ -101,6 +102,11 @@ impl DataPlane {
         let _turn = self.plane.swaps.lock();
         self.plane.shared.rows.apply(&config);
         self.plane.shared.config.store(config);
+    }
+
+    /// Names the members of the cluster by slot, for messages about sessions of other nodes.
+    pub fn set_nodes(&self, nodes: impl IntoIterator<Item = (u8, String)>) {
+        *self.plane.shared.nodes.lock() = nodes.into_iter().collect();
     }
 
     /// The configuration in force.

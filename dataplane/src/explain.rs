@@ -8,7 +8,7 @@ use crate::config::{HostgroupId, Protocol, ProtocolConfig, RuleId, RuntimeConfig
 use crate::guard::{self, Facts};
 use crate::routing;
 use crate::rules::{Decision, Input, Tried, Verdict};
-use crate::session::mysql::local::{self, Local};
+use crate::session::mysql::local::{self, Backslash, Local, Reading};
 use crate::session::mysql::set::SetStatement;
 use crate::stats::PoolRow;
 
@@ -71,7 +71,7 @@ pub(crate) fn explain(config: &RuntimeConfig, pool: &[PoolRow], question: &Quest
         sql: question.sql.as_bytes(),
     });
     steps.extend(tried.into_iter().map(rule));
-    if let Some(answer) = answered(question, &scan, &decision) {
+    if let Some(answer) = answered(side, question, &scan, &decision) {
         steps.push(answer);
         return steps;
     }
@@ -127,7 +127,7 @@ fn rule(tried: Tried) -> Step {
 }
 
 /// What is answered without a server.
-fn answered(question: &Question, scan: &Scan, decision: &Decision) -> Option<Step> {
+fn answered(side: &ProtocolConfig, question: &Question, scan: &Scan, decision: &Decision) -> Option<Step> {
     let answer = |result, detail: &str, effect: String| Some(Step::new("answer", result, detail, effect));
     if let Some(text) = &decision.ok_msg {
         return answer("applied", "OK_msg of a rule", format!("OK: {text}"));
@@ -138,14 +138,17 @@ fn answered(question: &Question, scan: &Scan, decision: &Decision) -> Option<Ste
     if question.protocol == Protocol::Pgsql {
         return None;
     }
-    let (detail, effect) = match local::recognise(question.sql.as_bytes(), scan)? {
+    let (detail, effect) = match local::recognise(question.sql.as_bytes(), scan, Reading::new(&side.variables, Backslash::Escapes))? {
         Local::Use(_) => ("USE", "remembered by the session"),
-        Local::Set(SetStatement::Absorbed(_)) => ("a SET that is tracked", "remembered by the session, sent before its next statement"),
+        Local::Set(SetStatement::Absorbed(absorbed)) if !absorbed.ask => {
+            ("a SET that is tracked", "remembered by the session, sent before its next statement")
+        }
         Local::Set(_) | Local::Kill { .. } => return None,
         Local::EndTransaction => ("no transaction is open", "OK"),
-        Local::ConnectionId(_) => ("the session's id", "one row"),
-        Local::LastInsertId(_) => ("the session's last insert id", "one row"),
-        Local::ShowWarnings | Local::CountWarnings => ("no statement with warnings came before", "no warnings"),
+        Local::Ask(_) => ("known to the session", "one row"),
+        Local::ShowWarnings => ("no statement with warnings came before", "no warnings"),
+        Local::Internal(_) => ("the session as JSON", "one row"),
+        Local::Dollars => ("asks for the version's syntax", "error"),
     };
     answer("applied", detail, effect.to_owned())
 }

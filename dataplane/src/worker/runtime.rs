@@ -1,5 +1,6 @@
 //! A worker's thread: its runtime, its inbox, and the one ticker that drives its deadlines.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
@@ -9,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
@@ -52,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) handlers: Handlers,
     pub(crate) rows: Rows,
     pub(crate) limits: ClientLimits,
+    /// Names of the cluster's members by slot.
+    pub(crate) nodes: Mutex<HashMap<u8, String>>,
 }
 
 /// What others know of a worker.
@@ -100,6 +104,11 @@ impl WorkerSeat {
 }
 
 impl Shared {
+    /// Name of the member in a slot.
+    pub(crate) fn node_name(&self, slot: u8) -> Option<String> {
+        self.nodes.lock().get(&slot).cloned()
+    }
+
     /// Asks another thread's worker to run `work`; dropped without being run if its inbox is full or it has ended.
     pub(crate) fn run_on(&self, worker: usize, work: impl FnOnce(&Rc<WorkerContext>) + Send + 'static) -> bool {
         self.seats.get(worker).is_some_and(|seat| seat.inbox.try_send(Message::Run(Box::new(work))).is_ok())

@@ -69,6 +69,7 @@ impl Workers {
             handlers: Handlers { mysql: |_, _, _| {}, pgsql: |_, _, _| {} },
             rows,
             limits: ClientLimits::default(),
+            nodes: parking_lot::Mutex::default(),
         });
         let contexts = shared.seats.iter().map(|seat| WorkerContext::new(Arc::clone(&shared), Arc::clone(seat))).collect();
         Self { contexts, inboxes }

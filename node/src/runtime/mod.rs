@@ -92,6 +92,7 @@ impl Runtime {
         self.consensus.runtime_live(live);
         loop {
             let index = applied.borrow_and_update().runtime_index;
+            dataplane.set_nodes(self.consensus.status().members.into_iter().map(|member| (member.slot, member.name)));
             let seen = observed.borrow_and_update().clone();
             let shown = certificates.borrow_and_update().generation;
             let only_latency = seen.same_but_for_latency(&last_seen);

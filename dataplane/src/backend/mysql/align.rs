@@ -1,15 +1,14 @@
 //! Bringing a connection to a session's state before a statement (mysql-dataplane 5.7). On the usual path nothing differs and
-//! nothing is sent.
+//! nothing is sent; what differs goes in one piece, and the answers are read behind it.
 
 use quorumsql_wire::mysql::ErrPacket;
 use quorumsql_wire::mysql::command::byte;
-use quorumsql_wire::mysql::scanner::Question;
 
 use super::Backend;
 use super::call::BrokenBackend;
-use crate::session::mysql::names::{Collate, Names};
+use crate::session::mysql::names::Collate;
 use crate::session::mysql::state::SessionState;
-use crate::session::mysql::tracked::{self, Variables};
+use crate::session::mysql::tracked;
 
 /// Why a statement cannot run on the connection.
 #[derive(Debug)]
@@ -26,90 +25,135 @@ impl From<BrokenBackend> for AlignError {
     }
 }
 
+/// What a statement reads of the state that other sessions leave on a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reads {
+    /// `LAST_INSERT_ID()`, to be set to this.
+    pub(crate) insert_id: Option<u64>,
+    /// Warnings, to be forgotten.
+    pub(crate) warnings: bool,
+}
+
+impl Reads {
+    const NOTHING: Self = Self { insert_id: None, warnings: false };
+}
+
+/// One command and what it means for the connection.
+enum Step<'a> {
+    Schema(&'a str),
+    Autocommit,
+    MultiStatements(bool),
+    Names,
+    Variable(&'static str, &'a str),
+    InsertId,
+    Warnings,
+}
+
 impl Backend {
     /// `true` if [`Self::align`] has nothing to do. No wait, no allocation.
-    pub(crate) fn is_aligned(&self, session: &SessionState) -> bool {
+    pub(crate) fn is_aligned(&self, session: &SessionState, reads: Reads) -> bool {
+        self.state.schema.as_deref() == Some(session.schema.as_str()) && self.fits(session) && reads == Reads::NOTHING
+    }
+
+    /// `true` if no more than the schema differs.
+    pub(crate) fn fits(&self, session: &SessionState) -> bool {
         let state = &self.state;
-        state.schema.as_deref() == Some(session.schema.as_str())
-            && state.names == session.names
+        state.names == session.names
             && state.variables == session.variables
             && state.autocommit() == session.autocommit
             && state.multi_statements == session.multi_statements
     }
 
     /// Sends what differs. Safe on a connection that has no transaction open, or whose session is the one it serves already.
-    pub(crate) async fn align(&mut self, session: &SessionState) -> Result<(), AlignError> {
+    pub(crate) async fn align(&mut self, session: &SessionState, reads: Reads) -> Result<(), AlignError> {
         // Not by `= DEFAULT`: MySQL 9 takes it for OFF with foreign_key_checks. Never with a transaction open: a session's own
         // connection has nothing that the session has not set.
         let foreign = self.state.variables.keys().any(|name| !session.variables.contains_key(name));
         if foreign && !self.reset().await? {
             return Err(BrokenBackend::Closed.into());
         }
-        if self.state.schema.as_deref() != Some(session.schema.as_str()) {
-            self.align_schema(&session.schema).await?;
-        }
-        if self.state.autocommit() != session.autocommit {
-            let sql = if session.autocommit { "SET autocommit=1" } else { "SET autocommit=0" };
-            self.run(sql).await?.map_err(AlignError::Refused)?;
-        }
-        if self.state.multi_statements != session.multi_statements {
-            let option = u8::from(!session.multi_statements);
-            self.call(Question::Simple, &[byte::SET_OPTION, option, 0]).await?.map_err(AlignError::Refused)?;
-            self.state.multi_statements = session.multi_statements;
-        }
-        if self.state.names != session.names {
-            self.align_names(&session.names).await?;
-        }
-        if self.state.variables != session.variables {
-            self.align_variables(&session.variables).await?;
-        }
-        Ok(())
-    }
-
-    async fn align_schema(&mut self, schema: &str) -> Result<(), AlignError> {
-        let mut payload = vec![byte::INIT_DB];
-        payload.extend_from_slice(schema.as_bytes());
-        self.call(Question::Simple, &payload).await?.map_err(AlignError::Refused)?;
-        self.state.schema = Some(schema.to_owned());
-        Ok(())
-    }
-
-    /// Sets what the session has set otherwise.
-    async fn align_variables(&mut self, wanted: &Variables) -> Result<(), AlignError> {
-        for (name, literal) in wanted {
-            if self.state.variables.get(name) != Some(literal) {
-                self.set_variable(name, literal).await?;
-                self.state.variables.insert(name, literal.clone());
+        let (steps, commands): (Vec<_>, Vec<_>) = self.steps(session, reads).into_iter().unzip();
+        let mut refused = None;
+        for (step, outcome) in steps.into_iter().zip(self.pipeline(&commands).await?) {
+            match outcome {
+                Ok(_) => self.took(step, session),
+                Err(_) if matches!(step, Step::Names) && self.fall_back(session).await? => self.took(step, session),
+                // A variable that the server does not have is left out quietly: names of the other product are harmless.
+                Err(payload) if matches!(step, Step::Variable(..)) && is_unknown_variable(&payload) => self.took(step, session),
+                Err(payload) => refused = refused.or(Some(payload)),
             }
         }
-        Ok(())
+        refused.map_or(Ok(()), |payload| Err(AlignError::Refused(payload)))
     }
 
-    /// A variable that the server does not have is left out quietly: names of the other product are harmless.
-    async fn set_variable(&mut self, name: &str, literal: &str) -> Result<(), AlignError> {
-        let sql = tracked::statement(name, literal);
-        match self.run(&sql).await? {
-            Err(payload) if !is_unknown_variable(&payload) => Err(AlignError::Refused(payload)),
-            _ => Ok(()),
+    /// What must be sent, in order.
+    fn steps<'a>(&self, session: &'a SessionState, reads: Reads) -> Vec<(Step<'a>, Vec<u8>)> {
+        let state = &self.state;
+        let mut steps = Vec::new();
+        let mut schema = state.schema.as_deref();
+        let query = |sql: &str| [&[byte::QUERY], sql.as_bytes()].concat();
+        let init_db = |name: &str| [&[byte::INIT_DB], name.as_bytes()].concat();
+        if state.autocommit() != session.autocommit {
+            let sql = if session.autocommit { "SET autocommit=1" } else { "SET autocommit=0" };
+            steps.push((Step::Autocommit, query(sql)));
         }
-    }
-
-    async fn align_names(&mut self, names: &Names) -> Result<(), AlignError> {
-        if let Some(sql) = names.statement(Collate::Exact)
-            && let Err(refused) = self.run(&sql).await?
+        if state.multi_statements != session.multi_statements {
+            let option = vec![byte::SET_OPTION, u8::from(!session.multi_statements), 0];
+            steps.push((Step::MultiStatements(session.multi_statements), option));
+        }
+        if state.names != session.names
+            && let Some(sql) = session.names.statement(Collate::Exact)
         {
-            // A collation of the other product in a handshake: the server falls back to the character set's default, and so
-            // does this.
-            let fallback = names.statement(Collate::Default).filter(|fallback| *fallback != sql);
-            let Some(fallback) = fallback else { return Err(AlignError::Refused(refused)) };
-            self.run(&fallback).await?.map_err(AlignError::Refused)?;
+            if let Some(wanted) = session.names.schema().filter(|wanted| schema != Some(wanted)) {
+                steps.push((Step::Schema(wanted), init_db(wanted)));
+                schema = Some(wanted);
+            }
+            steps.push((Step::Names, query(&sql)));
         }
-        self.state.names = names.clone();
-        Ok(())
+        for (name, literal) in &session.variables {
+            if state.variables.get(name) != Some(literal) {
+                steps.push((Step::Variable(name, literal), query(&tracked::statement(name, literal))));
+            }
+        }
+        if schema != Some(session.schema.as_str()) {
+            steps.push((Step::Schema(&session.schema), init_db(&session.schema)));
+        }
+        if let Some(id) = reads.insert_id {
+            steps.push((Step::InsertId, query(&format!("DO LAST_INSERT_ID({id})"))));
+        }
+        if reads.warnings {
+            steps.push((Step::Warnings, query("DO 0")));
+        }
+        steps
+    }
+
+    fn took(&mut self, step: Step<'_>, session: &SessionState) {
+        let state = &mut self.state;
+        match step {
+            Step::Schema(name) => state.schema = Some(name.to_owned()),
+            Step::MultiStatements(on) => state.multi_statements = on,
+            Step::Names => state.names.clone_from(&session.names),
+            Step::Variable(name, literal) => {
+                state.variables.insert(name, literal.to_owned());
+            }
+            Step::InsertId => state.has_insert_id = true,
+            // The status of the answer tells.
+            Step::Autocommit | Step::Warnings => {}
+        }
+    }
+
+    /// A collation of the other product in a handshake: the server falls back to the character set's default, and so does
+    /// this. `false` = that is not it.
+    async fn fall_back(&mut self, session: &SessionState) -> Result<bool, BrokenBackend> {
+        let exact = session.names.statement(Collate::Exact);
+        match session.names.statement(Collate::Default) {
+            Some(sql) if Some(&sql) != exact.as_ref() => Ok(self.run(&sql).await?.is_ok()),
+            _ => Ok(false),
+        }
     }
 }
 
-/// 1064, 1193, 1651 (mysql-dataplane 5.7).
+/// 1064, 1193, 1651, and 1210 of `sql_generate_invisible_primary_key` (mysql-dataplane 5.7).
 fn is_unknown_variable(payload: &[u8]) -> bool {
-    ErrPacket::decode(payload).is_ok_and(|err| matches!(err.code, 1064 | 1193 | 1651))
+    ErrPacket::decode(payload).is_ok_and(|err| matches!(err.code, 1064 | 1193 | 1210 | 1651))
 }

@@ -2,9 +2,11 @@
 
 use std::io;
 
+use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::packet::decode_packet;
+use quorumsql_wire::mysql::reader::Reader;
 use quorumsql_wire::mysql::scanner::{Answer, AnswerScanner, MAX_CONTROL, Question};
-use quorumsql_wire::mysql::{PacketWriter, WireError};
+use quorumsql_wire::mysql::{Capabilities, EofPacket, OkPacket, PacketWriter, WireError};
 use thiserror::Error;
 
 use super::Backend;
@@ -63,9 +65,87 @@ impl Backend {
         }
     }
 
+    /// Sends commands in one piece and reads their answers, which must be one packet each (OK, EOF or ERR).
+    pub(crate) async fn pipeline(&mut self, payloads: &[Vec<u8>]) -> Result<Vec<Outcome>, BrokenBackend> {
+        let mut bytes = Vec::new();
+        for payload in payloads {
+            PacketWriter::new(&mut bytes, 0).payload(payload);
+        }
+        if !bytes.is_empty() {
+            self.link.send_bytes(&bytes).await?;
+        }
+        bytes.clear();
+        let mut outcomes = Vec::with_capacity(payloads.len());
+        while outcomes.len() < payloads.len() {
+            let Some(packet) = decode_packet(&bytes, MAX_CONTROL)? else {
+                let chunk = self.link.recv().await?;
+                if chunk.is_empty() {
+                    return Err(BrokenBackend::Closed);
+                }
+                bytes.extend_from_slice(&chunk);
+                continue;
+            };
+            let (payload, consumed) = (packet.payload.into_owned(), packet.consumed);
+            bytes.drain(..consumed);
+            outcomes.push(self.on_short_answer(payload)?);
+        }
+        if !bytes.is_empty() {
+            return Err(WireError::Malformed("bytes after the end of an answer").into());
+        }
+        Ok(outcomes)
+    }
+
+    fn on_short_answer(&mut self, payload: Vec<u8>) -> Result<Outcome, BrokenBackend> {
+        let mut answer = Answer::default();
+        match payload.first() {
+            Some(0xff) => return Ok(Err(payload)),
+            Some(0xfe) if payload.len() <= 5 => answer.status = Some(EofPacket::decode(&payload)?.status),
+            Some(0 | 0xfe) => {
+                let ok = OkPacket::decode(&payload, self.state.capabilities)?;
+                (answer.status, answer.state) = (Some(ok.status), ok.state.to_vec());
+            }
+            _ => return Err(WireError::Malformed("unexpected answer to a command").into()),
+        }
+        self.state.on_answer(&answer);
+        Ok(Ok(answer))
+    }
+
+    /// A number that a statement of our own selects; `None` = it did not.
+    pub(crate) async fn select_number(&mut self, sql: &str) -> Result<Option<u64>, BrokenBackend> {
+        let payload = [&[byte::QUERY], sql.as_bytes()].concat();
+        let mut bytes = Vec::new();
+        PacketWriter::new(&mut bytes, 0).payload(&payload);
+        self.link.send_bytes(&bytes).await?;
+        bytes.clear();
+        let capabilities = self.state.capabilities;
+        let mut scanner = AnswerScanner::new(Question::Results, capabilities, capabilities);
+        let (mut unread, mut whole) = (Vec::new(), Vec::new());
+        while !scanner.is_done() {
+            let chunk = self.link.recv().await?;
+            if chunk.is_empty() {
+                return Err(BrokenBackend::Closed);
+            }
+            unread.extend_from_slice(&chunk);
+            let scanned = scanner.scan(&mut unread)?;
+            unread.truncate(scanned.end);
+            whole.extend(unread.drain(..scanned.forward));
+        }
+        self.state.on_answer(scanner.answer());
+        // Column count, one definition, its EOF for an old server; then the row.
+        let before = if capabilities.contains(Capabilities::DEPRECATE_EOF) { 2 } else { 3 };
+        let mut rest = &whole[..];
+        for _ in 0..before {
+            let Some(packet) = decode_packet(rest, MAX_CONTROL)? else { return Ok(None) };
+            rest = &rest[packet.consumed..];
+        }
+        let Some(row) = decode_packet(rest, MAX_CONTROL)? else { return Ok(None) };
+        let value = Reader::new(&row.payload).lenenc_bytes("value").ok();
+        Ok(value.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok()))
+    }
+
     /// Runs a statement of our own that has no result set.
     pub(crate) async fn run(&mut self, sql: &str) -> Result<Outcome, BrokenBackend> {
-        let mut payload = vec![quorumsql_wire::mysql::command::byte::QUERY];
+        let mut payload = vec![byte::QUERY];
         payload.extend_from_slice(sql.as_bytes());
         self.call(Question::Results, &payload).await
     }

@@ -34,10 +34,11 @@ const WANTED: Capabilities = Capabilities(
 /// Largest packet that we say to take.
 const MAX_PACKET: u32 = 1 << 30;
 
-/// Makes the server tell in OK packets that session state has changed. Which variable it was is not asked for: the flag covers
-/// all of them, and with `session_track_system_variables='*'` MySQL 9 adds a `statement_id` to every single OK.
+/// Makes the server tell in OK packets that session state has changed, and the new `sql_mode`. Which other variable it was is
+/// not asked for: the flag covers all of them, and with `session_track_system_variables='*'` MySQL 9 adds a `statement_id` to
+/// every single OK.
 pub(super) const TRACKING: &str =
-    "SET session_track_system_variables='', session_track_transaction_info=OFF, session_track_state_change=ON";
+    "SET session_track_system_variables='sql_mode', session_track_transaction_info=OFF, session_track_state_change=ON";
 
 /// Opens a connection and logs in as the pool key's user.
 pub(super) async fn connect(
@@ -80,9 +81,10 @@ pub(super) async fn connect(
             thread_id: greeting.connection_id,
             capabilities,
             schema: None,
-            names: Names::Login(login.charset),
+            names: Names::login(login.charset),
             variables: Variables::new(),
             status,
+            has_insert_id: false,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
             registry: Registry::default(),
@@ -101,14 +103,14 @@ impl Backend {
 
     /// Takes all session state off the connection, so that it may serve another client.
     pub(crate) async fn reset(&mut self) -> Result<bool, BrokenBackend> {
-        let payload = [quorumsql_wire::mysql::command::byte::RESET_CONNECTION];
-        if self.call(quorumsql_wire::mysql::scanner::Question::Simple, &payload).await?.is_err() {
+        if self.pipeline(&[vec![quorumsql_wire::mysql::command::byte::RESET_CONNECTION]]).await?.iter().any(Result::is_err) {
             return Ok(false);
         }
         self.state.registry.clear();
-        self.state.names = Names::Unknown;
+        self.state.names = Names::UNKNOWN;
         self.state.variables.clear();
         self.state.schema = None;
+        self.state.has_insert_id = false;
         self.start_tracking().await?;
         Ok(true)
     }

@@ -75,6 +75,8 @@ pub(crate) struct BackendState {
     pub(crate) variables: Variables,
     /// Status of the last answer that had one.
     pub(crate) status: Status,
+    /// Its `LAST_INSERT_ID()` is that of the session that holds it.
+    pub(crate) has_insert_id: bool,
     /// MULTI_STATEMENTS as set by COM_SET_OPTION.
     pub(crate) multi_statements: bool,
     /// The server reports changes of session state.
@@ -131,7 +133,7 @@ impl BackendState {
 
 /// Variables whose value the session knows by other means, or that mean nothing to the next client.
 fn is_tracked(name: &[u8]) -> bool {
-    matches!(name, b"autocommit" | b"statement_id")
+    matches!(name, b"autocommit" | b"sql_mode" | b"statement_id")
 }
 
 impl Dialect for Mysql {

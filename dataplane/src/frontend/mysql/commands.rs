@@ -58,10 +58,7 @@ impl Client {
                 let body = body.to_vec();
                 Box::pin(self.change_user(&body, sequence)).await
             }
-            Command::ProcessKill(id) => {
-                self.kill_session(id, false);
-                self.send_ok(sequence, "").await
-            }
+            Command::ProcessKill(id) => Box::pin(self.kill(id, false, sequence)).await,
             Command::Other(_) => self.send_error(sequence, error_code::UNKNOWN_COMMAND, "Unknown command").await,
         }
     }
@@ -69,6 +66,7 @@ impl Client {
     /// USE and COM_INIT_DB: only the name changes; connections are aligned before the next statement.
     pub(super) async fn use_schema(&mut self, name: String, sequence: u8) -> Flow {
         self.session.facts.borrow_mut().database.clone_from(&name);
+        self.state.last.local(None);
         self.state.schema = name;
         self.send_ok(sequence, "").await
     }

@@ -1,27 +1,25 @@
 //! One statement on a server: acquire, align, send, relay, settle (style.md B1.2).
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
-use quorumsql_wire::mysql::{AnswerScanner, PacketWriter, Status, error_code};
+use quorumsql_wire::mysql::{AnswerScanner, PacketWriter};
 use quorumsql_wire::sql::Effects;
 
-use super::count::RowCounts;
-use super::kill::Aim;
-use super::relay::RelayEnd;
+use super::prepared::send_execute;
+use super::relay::{RelayEnd, watched};
 use super::request::Request;
 use super::statement::Plan;
 use super::{Client, Flow};
 use crate::backend::mysql::Mysql;
-use crate::backend::mysql::align::AlignError;
+use crate::backend::mysql::align::{AlignError, Reads};
 use crate::config::Protocol;
 use crate::pool::{self, AcquireError, PooledConnection};
-use crate::session::mysql::pins::{Pins, Sent};
+use crate::session::mysql::state::SessionState;
 use crate::session::mysql::statements::{ClientStatement, StatementText};
-use crate::session::mysql::tracked::Variables;
 use crate::worker::link::IdleCheck;
-use crate::worker::session::Signal;
 
 /// What is to be sent.
 pub(super) enum Work<'a> {
@@ -59,7 +57,7 @@ enum Attempt {
 
 /// Whether an ERR of our own may follow what the client has got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum AtBoundary {
+pub(super) enum AtBoundary {
     Yes,
     No,
 }
@@ -72,7 +70,12 @@ impl Client {
         if plan.on_held || self.held.is_none() {
             return self.run_here(plan, work, sequence).await;
         }
-        let aside = self.held.take().map(|held| (held, std::mem::take(&mut self.state.pins)));
+        let mut aside = self.held.take().map(|held| (held, std::mem::take(&mut self.state.pins)));
+        if let Some((held, _)) = &mut aside
+            && !self.ask_insert_id(held).await
+        {
+            aside = None;
+        }
         let flow = self.run_here(plan, work, sequence).await;
         if let Some((connection, mut pins)) = aside {
             pins.before(plan.sent.effects);
@@ -86,22 +89,32 @@ impl Client {
         flow
     }
 
+    /// On the held connection, or on one of the pool.
     async fn run_here(&mut self, plan: &Plan, mut work: Work<'_>, sequence: u8) -> Flow {
         self.state.pins.before(plan.sent.effects);
         // What hangs on a held connection is lost with it; without, another will do.
         let mut retried = plan.on_held && self.state.pins.hard();
         loop {
+            let own = plan.on_held && self.held.is_some();
             let mut server = match self.connection(plan).await {
                 Ok(server) => server,
                 Err(error) => return self.on_no_connection(error, sequence).await,
             };
-            match self.attempt(&mut server, &mut work, sequence).await {
+            if !own {
+                server.state.has_insert_id = false;
+            }
+            let reads = Reads {
+                insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
+                    .then_some(self.state.last_insert_id.value),
+                warnings: !own && plan.sent.effects.contains(Effects::SHOW_WARNINGS),
+            };
+            match self.attempt(&mut server, &mut work, reads, sequence).await {
                 Attempt::Answered(answer) => {
                     self.settle(server, plan, &work, answer).await;
                     return Flow::Continue;
                 }
                 Attempt::Unsent(Unsent::Refused(payload)) => {
-                    self.keep_or_release(server);
+                    self.keep_or_release(server).await;
                     return self.send_payload(sequence, &payload).await;
                 }
                 // An idle connection that had died: nothing has run, so that a fresh one may be tried once.
@@ -137,40 +150,30 @@ impl Client {
         self.pool.acquire(&plan.config, request).await
     }
 
-    async fn attempt(&mut self, server: &mut PooledConnection<Mysql>, work: &mut Work<'_>, sequence: u8) -> Attempt {
+    /// Brings the connection to the session's state, sends, and relays the answer. Everything before the answer is watched
+    /// like the answer itself: a server that says nothing there must not hold the client for ever.
+    async fn attempt(&mut self, server: &mut PooledConnection<Mysql>, work: &mut Work<'_>, reads: Reads, sequence: u8) -> Attempt {
         if !matches!(server.link().check_idle(), IdleCheck::Quiet) {
             return Attempt::Unsent(Unsent::Broken("server closed an idle connection".into()));
         }
-        if !server.is_aligned(&self.state) {
-            match Box::pin(server.align(&self.state)).await {
-                Ok(()) => {}
-                Err(AlignError::Refused(payload)) => {
+        let mut scanner = AnswerScanner::new(work.question(), server.state.capabilities, self.capabilities);
+        let sent = watched(&self.session, &mut self.link, pin!(send(server, &self.state, work, reads))).await;
+        match sent {
+            Ok(Ok(answer_sequence)) => {
+                if let Work::Prepare { id, .. } = work {
+                    scanner = scanner.with_statement(*id);
+                }
+                scanner = scanner.with_sequence_shift(sequence.wrapping_sub(answer_sequence));
+            }
+            Ok(Err(unsent)) => {
+                if matches!(unsent, Unsent::Refused(_)) {
                     // A value that the server does not take is told once, not before every statement.
                     let taken = &server.state.variables;
                     self.state.variables.retain(|name, literal| taken.get(name) == Some(literal));
-                    return Attempt::Unsent(Unsent::Refused(payload));
                 }
-                Err(AlignError::Broken(error)) => return Attempt::Unsent(Unsent::Broken(error.to_string())),
+                return Attempt::Unsent(unsent);
             }
-        }
-        let mut scanner = AnswerScanner::new(work.question(), server.state.capabilities, self.capabilities);
-        let sent = match work {
-            Work::Query(request) | Work::FieldList(request) => send_raw(server, &request.raw).await,
-            Work::Prepare { request, id, .. } => {
-                scanner = scanner.with_statement(*id);
-                send_raw(server, &request.raw).await
-            }
-            Work::Execute { request, statement, .. } => match self.send_execute(server, request, statement).await {
-                Ok(answer_sequence) => {
-                    scanner = scanner.with_sequence_shift(sequence.wrapping_sub(answer_sequence));
-                    Ok(())
-                }
-                Err(unsent) => Err(unsent),
-            },
-            Work::Fetch { request, text, .. } => send_fetch(server, request, text).await,
-        };
-        if let Err(unsent) = sent {
-            return Attempt::Unsent(unsent);
+            Err(end) => return Attempt::Ended(end, None, AtBoundary::Yes),
         }
         self.ctx.stats(Protocol::Mysql).forwarded.add(1);
         server.cells().queries.add(1);
@@ -182,169 +185,28 @@ impl Client {
             }
         }
     }
+}
 
-    /// Takes over what the answer says, and decides whether the connection is kept.
-    async fn settle(&mut self, mut server: PooledConnection<Mysql>, plan: &Plan, work: &Work<'_>, answer: Answer) {
-        let changed = server.state.on_answer(&answer);
-        if changed.schema
-            && let Some(schema) = &server.state.schema
-        {
-            self.state.schema.clone_from(schema);
-        }
-        self.note_status(&server, &answer, matches!(work, Work::Prepare { .. }));
-        if answer.error.is_none()
-            && let Some(absorbed) = plan.absorbed.clone()
-        {
-            if let Some(names) = &absorbed.names {
-                server.state.names = names.clone();
-            }
-            apply(&mut server.state.variables, &absorbed.variables);
-            self.absorb(absorbed);
-        }
-        self.note_insert_id(plan, &answer);
-        self.rows = RowCounts { affected: answer.rows_affected, sent: answer.rows };
-        let pins = &mut self.state.pins;
-        let shows = plan.sent.effects.contains(Effects::SHOW_WARNINGS) && pins.warnings;
-        pins.warnings = answer.warnings > 0 || shows;
-        if !matches!(work, Work::Prepare { .. }) {
-            pins.after(Sent { server_tracks: server.state.tracks, ..plan.sent });
-            pins.state |= changed.untracked && !plan.sent.harmless_set && plan.sent.multiplex != Some(2);
-        }
-        match work {
-            Work::Prepare { text, .. } => {
-                if let Some(prepared) = answer.prepared
-                    && let Some(old) = server.state.registry.add(Arc::clone(text), prepared.statement)
-                {
-                    close_on_server(&mut server, old).await;
-                }
-            }
-            Work::Execute { id, statement, .. } => {
-                if answer.error == Some(error_code::UNKNOWN_STATEMENT.code) {
-                    server.state.registry.forget(&statement.text);
-                }
-                self.note_cursor(*id, work, &answer);
-            }
-            Work::Fetch { id, .. } => self.note_cursor(*id, work, &answer),
-            Work::Query(_) | Work::FieldList(_) => {}
-        }
-        if let (Work::Prepare { id, .. }, Some(prepared)) = (work, answer.prepared) {
-            self.prepared_parameters = Some((*id, prepared.parameters));
-        }
-        self.keep_or_release(server);
-    }
-
-    /// Transaction, autocommit and escapes, as the status says. After an error without one, a transaction that was open may
-    /// still be, and with autocommit off one may have begun.
-    fn note_status(&mut self, server: &PooledConnection<Mysql>, answer: &Answer, preparing: bool) {
-        let state = &mut self.state;
-        match answer.status {
-            Some(status) => {
-                state.autocommit = status.contains(Status::AUTOCOMMIT);
-                state.no_backslash_escapes = status.contains(Status::NO_BACKSLASH_ESCAPES);
-                state.pins.transaction = server.state.in_transaction();
-            }
-            None if answer.error.is_some() && !preparing => state.pins.transaction |= !state.autocommit,
-            None => {}
+/// Aligns and sends. Returns the sequence id with which the server answers; an error means that the statement was not whole at
+/// the server, which then cannot have run it.
+async fn send(server: &mut PooledConnection<Mysql>, session: &SessionState, work: &mut Work<'_>, reads: Reads) -> Result<u8, Unsent> {
+    if !server.is_aligned(session, reads) {
+        match Box::pin(server.align(session, reads)).await {
+            Ok(()) => {}
+            Err(AlignError::Refused(payload)) => return Err(Unsent::Refused(payload)),
+            Err(AlignError::Broken(error)) => return Err(Unsent::Broken(error.to_string())),
         }
     }
-
-    fn note_insert_id(&mut self, plan: &Plan, answer: &Answer) {
-        if answer.insert_id == 0 {
-            return;
+    match work {
+        Work::Query(request) | Work::FieldList(request) | Work::Prepare { request, .. } => {
+            send_raw(server, &request.raw).await.map(|()| request.answer_sequence)
         }
-        self.state.last_insert_id = answer.insert_id;
-        if answer.affected > 0 && answer.error.is_none() {
-            self.state.pins.insert_id = plan.config.side(Protocol::Mysql).variables.auto_increment_delay_multiplex;
-        }
-    }
-
-    fn note_cursor(&mut self, id: u32, work: &Work<'_>, answer: &Answer) {
-        let cursors = &mut self.state.pins.cursors;
-        let status = answer.status.unwrap_or_default();
-        cursors.retain(|open| *open != id || matches!(work, Work::Fetch { .. }));
-        if matches!(work, Work::Execute { .. }) && status.contains(Status::CURSOR_EXISTS) {
-            cursors.push(id);
-        }
-        if matches!(work, Work::Fetch { .. }) && (status.contains(Status::LAST_ROW_SENT) || answer.error.is_some()) {
-            cursors.retain(|open| *open != id);
-        }
-    }
-
-    /// Keeps the connection while there is a reason, else gives it back.
-    pub(super) fn keep_or_release(&mut self, server: PooledConnection<Mysql>) {
-        if self.spoiled {
-            // A KILL QUERY is on its way to it.
-            self.spoiled = false;
-            self.state.pins = Pins::default();
-            return;
-        }
-        if self.state.pins.any() {
-            self.held = Some(server);
-        } else {
-            server.release();
-        }
-    }
-
-    /// No connection: nothing has run, the session goes on.
-    async fn on_no_connection(&mut self, error: AcquireError, sequence: u8) -> Flow {
-        self.ctx.stats(Protocol::Mysql).acquire_failed.add(1);
-        tracing::warn!(cause = error.cause(), client = %self.link.peer_addr(), "no server connection: {error}");
-        match error {
-            AcquireError::Timeout { .. } => self.send_error(sequence, error_code::CONNECT_TIMEOUT, error.to_string()).await,
-            AcquireError::Failed { .. } => self.send_error(sequence, error_code::CONNECT_FAILURE, error.to_string()).await,
-            AcquireError::Refused(refused) => self.send_payload(sequence, &refused.raw).await,
-            AcquireError::ClientGone => Flow::Close,
-            AcquireError::Interrupted(Signal::KillQuery) => {
-                self.send_error(sequence, error_code::INTERRUPTED, "Query execution was interrupted").await
-            }
-            AcquireError::Interrupted(_) => Flow::Close,
-        }
-    }
-
-    /// The connection was lost in the middle. The session goes on if it loses no state by it and the client can be told.
-    async fn on_lost(&mut self, server: PooledConnection<Mysql>, end: RelayEnd, sequence: u8, boundary: AtBoundary) -> Flow {
-        let lost_state = self.state.pins.hard();
-        self.state.pins = Pins::default();
-        self.spoiled = false;
-        let (code, text) = match end {
-            RelayEnd::ClientGone | RelayEnd::Interrupted(Signal::Kill) => {
-                self.kill_on_server(&server, Aim::Connection);
-                return Flow::Close;
-            }
-            RelayEnd::TimedOut => {
-                self.kill_on_server(&server, Aim::Connection);
-                (error_code::QUERY_TIMEOUT, "Query execution was interrupted, query_timeout exceeded".to_owned())
-            }
-            RelayEnd::ServerLost(error) => {
-                tracing::warn!(error, server = %server.address(), "server connection lost during a statement");
-                (error_code::SERVER_LOST, "Lost connection to MySQL server during query".to_owned())
-            }
-            RelayEnd::Protocol(error) => {
-                tracing::error!(%error, server = %server.address(), "server broke the protocol");
-                (error_code::SERVER_LOST, "Lost connection to MySQL server during query".to_owned())
-            }
-            RelayEnd::Interrupted(_) => (error_code::SERVER_LOST, "Lost connection to MySQL server during query".to_owned()),
-        };
-        drop(server);
-        if boundary == AtBoundary::No {
-            return Flow::Close;
-        }
-        let _ = self.send_error(sequence, code, text).await;
-        if lost_state { Flow::Close } else { Flow::Continue }
+        Work::Execute { request, statement, .. } => send_execute(server, session, request, statement).await,
+        Work::Fetch { request, text, .. } => send_fetch(server, request, text).await.map(|()| request.answer_sequence),
     }
 }
 
-/// Takes over assignments; `None` = the default, which is what is not in the map.
-pub(super) fn apply(variables: &mut Variables, assignments: &[(&'static str, Option<String>)]) {
-    for (name, literal) in assignments {
-        match literal {
-            Some(literal) => variables.insert(name, literal.clone()),
-            None => variables.remove(name),
-        };
-    }
-}
-
-/// Sends a packet as it came. An error means that not all of it reached the server, which then cannot have run it.
+/// Sends a packet as it came.
 async fn send_raw(server: &mut PooledConnection<Mysql>, raw: &[u8]) -> Result<(), Unsent> {
     let sent = server.link().send_bytes(raw).await.map_err(|error| Unsent::Broken(error.to_string()));
     server.cells().bytes_sent.add(raw.len() as u64);

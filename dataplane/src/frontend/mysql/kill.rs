@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Client;
+use quorumsql_wire::mysql::error_code;
+
+use super::{Client, Flow};
 use crate::backend::mysql::Mysql;
 use crate::config::{Protocol, Server};
 use crate::pool::{Dialect, PooledConnection};
@@ -23,8 +25,20 @@ pub(super) enum Aim {
 }
 
 impl Client {
+    /// KILL, COM_PROCESS_KILL.
+    pub(super) async fn kill(&mut self, id: u32, query_only: bool, sequence: u8) -> Flow {
+        let slot = u8::try_from(id >> 24).unwrap_or_default();
+        if slot != 0 && slot != self.ctx.slot() {
+            let node = self.ctx.shared().node_name(slot).map_or_else(|| format!("the node in slot {slot}"), |name| format!("node {name}"));
+            let text = format!("Unknown thread id: {id} (a session of {node}; send the KILL there)");
+            return self.send_error(sequence, error_code::NO_SUCH_THREAD, text).await;
+        }
+        self.kill_session(id, query_only);
+        self.send_ok(sequence, "").await
+    }
+
     /// Kills a session of the same user, on whatever worker of this node it is; anything else is ignored.
-    pub(super) fn kill_session(&self, id: u32, query_only: bool) {
+    fn kill_session(&self, id: u32, query_only: bool) {
         let signal = if query_only { Signal::KillQuery } else { Signal::Kill };
         let shared = self.ctx.shared();
         for worker in 0..shared.seats.len() {

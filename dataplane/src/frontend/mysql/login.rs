@@ -149,7 +149,6 @@ impl Login {
     }
 
     async fn greet(&mut self, variables: &Variables, offered: &str, scramble: Scramble) {
-        let collation = charset::collation_id(&variables.default_collation_connection);
         let greeting = Greeting {
             server_version: variables.server_version.clone(),
             connection_id: self.session.id(),
@@ -158,7 +157,7 @@ impl Login {
                 Some(_) => Capabilities::SERVER_DEFAULT.with(Capabilities::SSL),
                 None => Capabilities::SERVER_DEFAULT,
             },
-            charset: collation.map_or(charset::UTF8_GENERAL_CI, |id| id as u8),
+            charset: default_charset(variables),
             status: Status::AUTOCOMMIT,
             plugin: offered.to_owned(),
         };
@@ -248,7 +247,7 @@ impl Login {
         if capabilities.contains(Capabilities::MULTI_STATEMENTS) {
             capabilities = capabilities.with(Capabilities::MULTI_RESULTS);
         }
-        let charset = if response.charset == 0 { charset::UTF8MB4_GENERAL_CI } else { response.charset };
+        let charset = if response.charset == 0 { default_charset(variables) } else { response.charset };
         let Self { wire, session, ctx, .. } = self;
         let identity = Identity {
             client_addr: wire.link.peer_addr().host(),
@@ -304,4 +303,12 @@ async fn welcome(mut client: Box<Client>) -> Box<Client> {
     let sequence = client.login_sequence;
     send_packets(&mut client.link, sequence, |packets| packets.packet(|out| ok.encode(0, out))).await;
     client
+}
+
+/// The collation id of greetings, and of clients that name none: `default_collation_connection`, else that of `default_charset`.
+fn default_charset(variables: &Variables) -> u8 {
+    charset::collation_id(&variables.default_collation_connection)
+        .or_else(|| charset::default_collation_id(&variables.default_charset.to_ascii_lowercase()))
+        .and_then(|id| u8::try_from(id).ok())
+        .unwrap_or(charset::UTF8_GENERAL_CI)
 }

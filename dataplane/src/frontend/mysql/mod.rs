@@ -6,15 +6,19 @@
 //!                                                                  send, relay, settle
 //! ```
 
+mod answer;
 mod commands;
 mod count;
 mod exchange;
+mod internal;
 mod kill;
 mod login;
+mod lost;
 mod prepared;
 mod relay;
 mod reply;
 mod request;
+mod settle;
 mod statement;
 mod users;
 mod worker;
@@ -101,7 +105,7 @@ async fn serve(login: Pin<Box<impl Future<Output = Option<Box<Client>>>>>) {
         let flow = match client.session.wait(&mut client.link).await {
             Wake::Bytes(chunk) if chunk.is_empty() => Flow::Close,
             Wake::Bytes(chunk) => Box::pin(client.on_bytes(chunk)).await,
-            Wake::Expired => client.on_idle_expired(),
+            Wake::Expired => Box::pin(client.on_idle_expired()).await,
             Wake::Signal(Signal::Drain) => Box::pin(client.on_drain()).await,
             Wake::Signal(Signal::KillQuery) => Flow::Continue,
             Wake::Signal(Signal::Kill | Signal::ServerGone) | Wake::Broken(_) => Flow::Close,
@@ -136,12 +140,12 @@ impl Client {
     }
 
     /// Nothing came in time: a soft hold ends, or the session does.
-    fn on_idle_expired(&mut self) -> Flow {
+    async fn on_idle_expired(&mut self) -> Flow {
         if !self.state.pins.hard()
             && let Some(held) = self.held.take()
         {
             self.state.pins.drop_soft();
-            held.release();
+            self.release(held).await;
             return Flow::Continue;
         }
         let cause = if self.state.pins.transaction { "of (possible) transaction idle" } else { "inactive" };

@@ -12,12 +12,13 @@ use quorumsql_wire::sql::{Effects, scan_mysql};
 use super::exchange::{Unsent, Work, close_on_server};
 use super::request::Request;
 use super::statement::{Form, Plan, Routed};
-use super::{Client, Flow};
+use super::{Client, Flow, RESET_LIMIT};
 use crate::backend::mysql::Mysql;
 use crate::backend::mysql::call::{BrokenBackend, Outcome};
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
 use crate::session::mysql::pins::Sent;
+use crate::session::mysql::state::SessionState;
 use crate::session::mysql::statements::{ClientStatement, StatementText};
 
 /// `ER_STMT_HAS_NO_OPEN_CURSOR`.
@@ -86,66 +87,6 @@ impl Client {
         self.send_error(sequence, error_code::UNKNOWN_STATEMENT, text).await
     }
 
-    /// Sends an execution with the server's id, its long data before it, and its types where the client left them out.
-    /// Returns the sequence id with which the server answers.
-    pub(super) async fn send_execute(
-        &mut self,
-        server: &mut PooledConnection<Mysql>,
-        request: &mut Request,
-        statement: &mut ClientStatement,
-    ) -> Result<u8, Unsent> {
-        let server_id = match server.state.registry.find(&statement.text) {
-            Some(id) => id,
-            None => Box::pin(self.prepare_again(server, statement)).await?,
-        };
-        let answer_sequence = request.answer_sequence;
-        let types_follow = statement.parameters == 0 || has_types(request.payload(), statement.parameters);
-        let in_place = types_follow && statement.long_data.is_empty();
-        if in_place && let Some(payload) = request.payload_mut() {
-            payload[1..5].copy_from_slice(&server_id.to_le_bytes());
-            let sent = server.link().send_bytes(&request.raw).await;
-            server.cells().bytes_sent.add(request.raw.len() as u64);
-            return sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()));
-        }
-        let mut bytes = Vec::with_capacity(request.raw.len() + statement.types.len() + 16);
-        for (parameter, data) in &statement.long_data {
-            PacketWriter::new(&mut bytes, 0).packet(|out| {
-                out.push(byte::STMT_SEND_LONG_DATA);
-                out.extend_from_slice(&server_id.to_le_bytes());
-                out.extend_from_slice(&parameter.to_le_bytes());
-                out.extend_from_slice(data);
-            });
-        }
-        let mut packets = PacketWriter::new(&mut bytes, 0);
-        packets.packet(|out| put_execute(request.payload(), server_id, statement, types_follow, out));
-        let answer_sequence = packets.sequence();
-        let sent = server.link().send_bytes(&bytes).await;
-        server.cells().bytes_sent.add(bytes.len() as u64);
-        sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()))
-    }
-
-    /// The statement is not prepared on this connection: prepare it in the schema in which the client did.
-    async fn prepare_again(&mut self, server: &mut PooledConnection<Mysql>, statement: &mut ClientStatement) -> Result<u32, Unsent> {
-        let text = Arc::clone(&statement.text);
-        let elsewhere = *text.schema != *self.state.schema;
-        if elsewhere {
-            refused(server.call(Question::Simple, &init_db(&text.schema)).await)?;
-            server.state.schema = Some(text.schema.to_string());
-        }
-        let mut payload = vec![byte::STMT_PREPARE];
-        payload.extend_from_slice(&text.sql);
-        let answer = refused(server.call(Question::Prepare, &payload).await)?;
-        let Some(prepared) = answer.prepared else { return Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())) };
-        if let Some(old) = server.state.registry.add(text, prepared.statement) {
-            close_on_server(server, old).await;
-        }
-        if elsewhere {
-            refused(server.call(Question::Simple, &init_db(&self.state.schema)).await)?;
-            server.state.schema = Some(self.state.schema.clone());
-        }
-        Ok(prepared.statement)
-    }
-
     /// COM_STMT_SEND_LONG_DATA: kept until the execution; no answer.
     pub(super) fn add_long_data(&mut self, id: u32, parameter: u16, data: &[u8]) -> Flow {
         let limit = self.ctx.config().side(Protocol::Mysql).variables.max_allowed_packet as usize;
@@ -184,13 +125,16 @@ impl Client {
             Some(server_id) => {
                 let mut payload = vec![byte::STMT_RESET];
                 payload.extend_from_slice(&server_id.to_le_bytes());
-                server.call(Question::Simple, &payload).await.is_ok()
+                let reset = self.ctx.ticker().guard(RESET_LIMIT, Box::pin(server.call(Question::Simple, &payload))).await;
+                matches!(reset, Ok(Ok(_)))
             }
             None => false,
         };
         // A connection that cannot close a cursor is closed itself, unless more than the cursor hangs on it.
-        if closed || self.state.pins.hard() {
-            self.keep_or_release(server);
+        if closed {
+            self.keep_or_release(server).await;
+        } else if self.state.pins.hard() {
+            self.held = Some(server);
         }
     }
 
@@ -203,10 +147,70 @@ impl Client {
         let Some(held) = self.held.as_ref().filter(|_| self.state.pins.cursors.contains(&id)) else {
             return self.send_error(sequence, NO_OPEN_CURSOR, format!("The statement ({id}) has no open cursor.")).await;
         };
-        let sent = Sent { class, effects: Effects::NONE, harmless_set: true, multiplex: None, server_tracks: true };
+        let sent = Sent { class, effects: Effects::NONE, harmless_set: true, single_set: false, multiplex: None, server_tracks: true };
         let plan = Plan { hostgroup: held.hostgroup(), on_held: true, sent, absorbed: None, config: self.ctx.config() };
         self.run(&plan, Work::Fetch { request, id, text: &text }, sequence).await
     }
+}
+
+/// Sends an execution with the server's id, its long data before it, and its types where the client left them out.
+/// Returns the sequence id with which the server answers.
+pub(super) async fn send_execute(
+    server: &mut PooledConnection<Mysql>,
+    session: &SessionState,
+    request: &mut Request,
+    statement: &ClientStatement,
+) -> Result<u8, Unsent> {
+    let server_id = match server.state.registry.find(&statement.text) {
+        Some(id) => id,
+        None => Box::pin(prepare_again(server, session, statement)).await?,
+    };
+    let answer_sequence = request.answer_sequence;
+    let types_follow = statement.parameters == 0 || has_types(request.payload(), statement.parameters);
+    let in_place = types_follow && statement.long_data.is_empty();
+    if in_place && let Some(payload) = request.payload_mut() {
+        payload[1..5].copy_from_slice(&server_id.to_le_bytes());
+        let sent = server.link().send_bytes(&request.raw).await;
+        server.cells().bytes_sent.add(request.raw.len() as u64);
+        return sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()));
+    }
+    let mut bytes = Vec::with_capacity(request.raw.len() + statement.types.len() + 16);
+    for (parameter, data) in &statement.long_data {
+        PacketWriter::new(&mut bytes, 0).packet(|out| {
+            out.push(byte::STMT_SEND_LONG_DATA);
+            out.extend_from_slice(&server_id.to_le_bytes());
+            out.extend_from_slice(&parameter.to_le_bytes());
+            out.extend_from_slice(data);
+        });
+    }
+    let mut packets = PacketWriter::new(&mut bytes, 0);
+    packets.packet(|out| put_execute(request.payload(), server_id, statement, types_follow, out));
+    let answer_sequence = packets.sequence();
+    let sent = server.link().send_bytes(&bytes).await;
+    server.cells().bytes_sent.add(bytes.len() as u64);
+    sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()))
+}
+
+/// The statement is not prepared on this connection: prepare it in the schema in which the client did.
+async fn prepare_again(server: &mut PooledConnection<Mysql>, session: &SessionState, statement: &ClientStatement) -> Result<u32, Unsent> {
+    let text = Arc::clone(&statement.text);
+    let elsewhere = *text.schema != *session.schema;
+    if elsewhere {
+        refused(server.call(Question::Simple, &init_db(&text.schema)).await)?;
+        server.state.schema = Some(text.schema.to_string());
+    }
+    let mut payload = vec![byte::STMT_PREPARE];
+    payload.extend_from_slice(&text.sql);
+    let answer = refused(server.call(Question::Prepare, &payload).await)?;
+    let Some(prepared) = answer.prepared else { return Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())) };
+    if let Some(old) = server.state.registry.add(text, prepared.statement) {
+        close_on_server(server, old).await;
+    }
+    if elsewhere {
+        refused(server.call(Question::Simple, &init_db(&session.schema)).await)?;
+        server.state.schema = Some(session.schema.clone());
+    }
+    Ok(prepared.statement)
 }
 
 fn init_db(schema: &str) -> Vec<u8> {

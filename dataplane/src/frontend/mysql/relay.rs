@@ -1,7 +1,8 @@
 //! A server's answer to the client: bounded memory, one write per read, rows unseen.
 
 use std::future::poll_fn;
-use std::task::Poll;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use quorumsql_wire::mysql::{AnswerScanner, WireError};
 
@@ -11,7 +12,8 @@ use crate::backend::mysql::Mysql;
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
 use crate::worker::chunk::Chunk;
-use crate::worker::session::Signal;
+use crate::worker::link::Link;
+use crate::worker::session::{SessionGuard, Signal};
 
 /// Why an answer did not come to its end. The server connection is of no use any more.
 #[derive(Debug)]
@@ -31,6 +33,32 @@ pub(super) enum RelayEnd {
 enum FromServer {
     Bytes(Chunk),
     Signal(Signal),
+}
+
+/// Runs what goes before an answer, while the client, signals and the statement's deadline are watched.
+pub(super) async fn watched<T>(
+    session: &SessionGuard,
+    client: &mut Link,
+    mut work: Pin<&mut impl Future<Output = T>>,
+) -> Result<T, RelayEnd> {
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(Ok(done));
+        }
+        poll_end(session, client, cx).map(|end| Err(end.unwrap_or_else(RelayEnd::Interrupted)))
+    })
+    .await
+}
+
+/// What ends a wait for a server; an inner error is a signal.
+fn poll_end(session: &SessionGuard, client: &mut Link, cx: &mut Context<'_>) -> Poll<Result<RelayEnd, Signal>> {
+    if client.poll_closed(cx).is_ready() {
+        return Poll::Ready(Ok(RelayEnd::ClientGone));
+    }
+    if let Poll::Ready(signal) = session.poll_interrupt(cx) {
+        return Poll::Ready(Err(signal));
+    }
+    session.timer.poll_expired(cx).map(|()| Ok(RelayEnd::TimedOut))
 }
 
 impl Client {
@@ -82,13 +110,10 @@ impl Client {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(RelayEnd::ServerLost(error.to_string()))),
                 Poll::Pending => {}
             }
-            if client.poll_closed(cx).is_ready() {
-                return Poll::Ready(Err(RelayEnd::ClientGone));
-            }
-            if let Poll::Ready(signal) = session.poll_interrupt(cx) {
-                return Poll::Ready(Ok(FromServer::Signal(signal)));
-            }
-            session.timer.poll_expired(cx).map(|()| Err(RelayEnd::TimedOut))
+            poll_end(session, client, cx).map(|end| match end {
+                Ok(end) => Err(end),
+                Err(signal) => Ok(FromServer::Signal(signal)),
+            })
         })
         .await
     }

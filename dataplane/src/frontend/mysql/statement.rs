@@ -2,19 +2,18 @@
 
 use std::rc::Rc;
 
-use quorumsql_wire::mysql::column::Column;
 use quorumsql_wire::mysql::error_code;
 use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_mysql};
 
-use super::exchange::{Work, apply};
+use super::exchange::Work;
 use super::request::Request;
 use super::{Client, Flow};
 use crate::config::{Domain, HostgroupId, Protocol};
 use crate::guard::{Facts, Verdict, guard};
 use crate::rules::{Decision, Input};
-use crate::session::mysql::local::{self, Local};
+use crate::session::mysql::local::{self, Backslash, Reading};
 use crate::session::mysql::pins::Sent;
-use crate::session::mysql::set::{Absorbed, SetStatement};
+use crate::session::mysql::set::Absorbed;
 use crate::worker::snapshot::Snapshot;
 
 /// A statement that a server must run.
@@ -70,7 +69,14 @@ impl Client {
     pub(super) async fn field_list(&mut self, request: Request) -> Flow {
         let config = self.ctx.config();
         let on_held = self.held.is_some();
-        let sent = Sent { class: Class::Neutral, effects: Effects::NONE, harmless_set: false, multiplex: None, server_tracks: true };
+        let sent = Sent {
+            class: Class::Neutral,
+            effects: Effects::NONE,
+            harmless_set: false,
+            single_set: false,
+            multiplex: None,
+            server_tracks: true,
+        };
         let plan = Plan { hostgroup: self.identity.user.default_hostgroup, on_held, sent, absorbed: None, config };
         self.run(&plan, Work::FieldList(&request), request.answer_sequence).await
     }
@@ -78,7 +84,11 @@ impl Client {
     /// How statements are read now.
     pub(super) fn scan_options(&self) -> ScanOptions {
         let config = self.ctx.config();
-        ScanOptions { backslash_escapes: !self.state.no_backslash_escapes, ..config.variables(Protocol::Mysql).digest_options }
+        ScanOptions {
+            backslash_escapes: !self.state.no_backslash_escapes,
+            ansi_quotes: self.state.ansi_quotes(),
+            ..config.variables(Protocol::Mysql).digest_options
+        }
     }
 
     /// Decides where a statement goes, or answers it.
@@ -103,6 +113,7 @@ impl Client {
                 class: scan.class,
                 effects: scan.effects,
                 harmless_set: false,
+                single_set: false,
                 multiplex: decision.multiplex,
                 server_tracks: true,
             },
@@ -110,7 +121,7 @@ impl Client {
             config,
         };
         if form == Form::Text
-            && let Some(local) = local::recognise(sql, scan)
+            && let Some(local) = local::recognise(sql, scan, Reading::new(plan.config.variables(Protocol::Mysql), self.backslash()))
             && let Some(flow) = Box::pin(self.answer_here(local, &mut plan, sequence)).await
         {
             return Routed::Answered(flow);
@@ -119,6 +130,10 @@ impl Client {
             Ok(()) => Routed::Run(plan),
             Err((code, text)) => Routed::Answered(self.send_error(sequence, code, text).await),
         }
+    }
+
+    fn backslash(&self) -> Backslash {
+        if self.state.no_backslash_escapes { Backslash::Plain } else { Backslash::Escapes }
     }
 
     fn evaluate(&self, config: &Snapshot, sql: &[u8], scan: &Scan) -> Decision {
@@ -133,65 +148,6 @@ impl Client {
             sql,
         };
         self.ctx.evaluate(config, Protocol::Mysql, &input)
-    }
-
-    /// Answers what needs no server; `None` = a server must, and `plan` knows what for.
-    async fn answer_here(&mut self, local: Local, plan: &mut Plan, sequence: u8) -> Option<Flow> {
-        let pins = &self.state.pins;
-        let holds = self.held.is_some();
-        let flow = match local {
-            Local::Use(schema) => self.use_schema(schema, sequence).await,
-            Local::Set(SetStatement::Absorbed(absorbed)) => {
-                plan.sent.harmless_set = true;
-                if holds {
-                    plan.absorbed = Some(absorbed);
-                    return None;
-                }
-                self.absorb(absorbed);
-                self.send_ok(sequence, "").await
-            }
-            Local::Set(SetStatement::UnknownCharset(name)) => {
-                self.send_error(sequence, error_code::UNKNOWN_CHARSET, format!("Unknown character set: '{name}'")).await
-            }
-            Local::Set(SetStatement::Global) => {
-                plan.sent.harmless_set = true;
-                return None;
-            }
-            Local::Set(SetStatement::Untracked) => return None,
-            Local::EndTransaction if !holds || !pins.hard() => self.send_ok(sequence, "").await,
-            Local::ConnectionId(column) => {
-                let id = self.session.id().to_string();
-                self.send_rows(sequence, &[Column::integer(column)], &[&[&id]]).await
-            }
-            Local::LastInsertId(column) if !holds => {
-                let id = self.state.last_insert_id.to_string();
-                self.send_rows(sequence, &[Column::integer(column)], &[&[&id]]).await
-            }
-            Local::ShowWarnings if !holds || !(pins.hard() || pins.warnings) => {
-                let columns = ["Level", "Code", "Message"].map(Column::text);
-                self.send_rows(sequence, &columns, &[]).await
-            }
-            Local::CountWarnings if !holds || !(pins.hard() || pins.warnings) => {
-                self.send_rows(sequence, &[Column::integer("@@session.warning_count")], &[&["0"]]).await
-            }
-            Local::Kill { id, query_only } => {
-                self.kill_session(id, query_only);
-                self.send_ok(sequence, "").await
-            }
-            Local::EndTransaction | Local::LastInsertId(_) | Local::ShowWarnings | Local::CountWarnings => return None,
-        };
-        Some(flow)
-    }
-
-    /// Remembers what an absorbed SET says.
-    pub(super) fn absorb(&mut self, absorbed: Absorbed) {
-        if let Some(autocommit) = absorbed.autocommit {
-            self.state.autocommit = autocommit;
-        }
-        if let Some(names) = absorbed.names {
-            self.state.names = names;
-        }
-        apply(&mut self.state.variables, &absorbed.variables);
     }
 
     /// Held connection, routing guard. An error is the client's answer.

@@ -1,8 +1,9 @@
 //! Statements that need no server (mysql-dataplane 3.2). Matching is on the text as it came.
 
-use quorumsql_wire::sql::{Class, Effects, Scan, Transaction};
+use quorumsql_wire::sql::{Class, Effects, Scan, Transaction, parse_mysql_use};
 
-use super::set::{self, SetStatement};
+use super::set::{self, DefaultNames, SetStatement};
+use crate::config::Variables;
 
 /// What a statement is, before a server is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -13,14 +14,14 @@ pub(crate) enum Local {
     Set(SetStatement),
     /// COMMIT or ROLLBACK and nothing else: nothing to do unless a transaction is open.
     EndTransaction,
-    /// `SELECT CONNECTION_ID()`; the text is the column's name.
-    ConnectionId(String),
-    /// One of the exact forms that read the last insert id; the text is the column's name.
-    LastInsertId(String),
+    /// A question about the session.
+    Ask(Question),
+    /// `select $$`, by which clients tell versions apart.
+    Dollars,
     /// SHOW WARNINGS, SHOW ERRORS.
     ShowWarnings,
-    /// SHOW COUNT(*) WARNINGS.
-    CountWarnings,
+    /// `PROXYSQL INTERNAL SESSION`; `false` = another word behind INTERNAL.
+    Internal(bool),
     /// `KILL [CONNECTION | QUERY] id`.
     Kill {
         /// Connection id.
@@ -30,36 +31,79 @@ pub(crate) enum Local {
     },
 }
 
+/// A SELECT whose one row is known here; texts are the names of its columns as they were typed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Question {
+    /// `SELECT CONNECTION_ID()`.
+    ConnectionId(String),
+    /// `SELECT FOUND_ROWS()`.
+    FoundRows(String),
+    /// `SELECT ROW_COUNT()`.
+    RowCount(String),
+    /// SHOW COUNT(*) WARNINGS, `SELECT @@warning_count, @@error_count`, …
+    Diagnostics(Vec<String>),
+    /// `select @@version_comment limit 1`.
+    VersionComment,
+    /// `select @@version`, `SELECT VERSION()`.
+    Version(String),
+    /// `select USER()`.
+    User,
+    /// `select DATABASE(), USER() limit 1`.
+    DatabaseAndUser,
+    /// `select @@character_set_client, …` of old drivers.
+    CharacterSets,
+}
+
+const CHARACTER_SETS: &str =
+    "select @@character_set_client, @@character_set_connection, @@character_set_server, @@character_set_database limit 1";
+
+/// How a SET is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'a> {
+    /// Backslash escapes are on.
+    backslash: bool,
+    /// `SET NAMES DEFAULT`.
+    default_names: DefaultNames<'a>,
+}
+
+impl<'a> Reading<'a> {
+    /// As the variables and the session's `sql_mode` have it.
+    pub(crate) fn new(variables: &'a Variables, backslash: Backslash) -> Self {
+        let Variables { default_charset, default_collation_connection, .. } = variables;
+        let default_names = DefaultNames { charset: default_charset, collation: default_collation_connection };
+        Self { backslash: backslash == Backslash::Escapes, default_names }
+    }
+}
+
+/// What a backslash in a string is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Backslash {
+    /// The start of an escape.
+    Escapes,
+    /// A character (`NO_BACKSLASH_ESCAPES`).
+    Plain,
+}
+
 /// Recognises a statement that may be answered here; whether it is depends on the session.
-pub(crate) fn recognise(sql: &[u8], scan: &Scan) -> Option<Local> {
+pub(crate) fn recognise(sql: &[u8], scan: &Scan, reading: Reading<'_>) -> Option<Local> {
     if scan.statements != 1 {
         return None;
+    }
+    if scan.class == Class::Set {
+        return Some(Local::Set(set::parse(sql, reading.backslash, &reading.default_names)));
     }
     let text = std::str::from_utf8(sql).ok()?;
     let trimmed = text.trim_matches([' ', '\t', '\n', '\r']);
     let statement = trimmed.strip_suffix(';').unwrap_or(trimmed).trim_end();
     match scan.class {
-        Class::Use => use_schema(statement).map(Local::Use),
-        Class::Set => Some(Local::Set(set::parse(sql))),
+        Class::Use => parse_mysql_use(sql).map(Local::Use),
         Class::Transaction(Transaction::Commit | Transaction::Rollback) => {
             (is(statement, "commit") || is(statement, "rollback")).then_some(Local::EndTransaction)
         }
         Class::Kill => kill(statement),
-        Class::Neutral if scan.effects.contains(Effects::SHOW_WARNINGS) => {
-            Some(if statement.contains('(') { Local::CountWarnings } else { Local::ShowWarnings })
-        }
-        Class::Read if is(text, "SELECT CONNECTION_ID()") => Some(Local::ConnectionId(text["SELECT ".len()..].to_owned())),
-        Class::Read if scan.effects.contains(Effects::LAST_INSERT_ID) => {
-            const COLUMNS: [&str; 2] = ["LAST_INSERT_ID()", "@@IDENTITY"];
-            const TAILS: [&str; 3] = ["", " LIMIT 1", " FROM DUAL"];
-            let column = |name: &&str| {
-                let written = starts_with(text, "SELECT ").and_then(|rest| rest.get(..name.len()));
-                written.filter(|written| is(written, name))
-            };
-            let column = COLUMNS.iter().find_map(column)?;
-            let tail = &text["SELECT ".len() + column.len()..];
-            TAILS.iter().any(|known| is(tail, known)).then(|| Local::LastInsertId(column.to_owned()))
-        }
+        Class::Neutral if scan.effects.contains(Effects::SHOW_WARNINGS) => Some(show_diagnostics(statement)),
+        Class::Read => question(text, scan),
+        Class::Other => internal(text),
         _ => None,
     }
 }
@@ -74,21 +118,41 @@ fn starts_with<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     is(head, start).then_some(rest)
 }
 
-/// `USE name` or ``USE `name` ``.
-fn use_schema(statement: &str) -> Option<String> {
-    let (word, rest) = statement.split_at_checked(3)?;
-    if !is(word, "use") {
-        return None;
+fn show_diagnostics(statement: &str) -> Local {
+    if !statement.contains('(') {
+        return Local::ShowWarnings;
     }
-    let name = rest.trim();
-    if let Some(quoted) = name.strip_prefix('`') {
-        let inner = quoted.strip_suffix('`')?;
-        let unescaped = inner.replace("``", "`");
-        // An odd number of backquotes inside would end the name early.
-        return (inner.matches('`').count().is_multiple_of(2) && !unescaped.is_empty()).then_some(unescaped);
+    let errors = statement.to_ascii_lowercase().ends_with("errors");
+    let column = if errors { "@@session.error_count" } else { "@@session.warning_count" };
+    Local::Ask(Question::Diagnostics(vec![column.to_owned()]))
+}
+
+fn question(text: &str, scan: &Scan) -> Option<Local> {
+    let typed = starts_with(text, "SELECT ")?;
+    if scan.effects.contains(Effects::SHOW_WARNINGS) {
+        const COUNTS: [&str; 4] = ["@@warning_count", "@@session.warning_count", "@@error_count", "@@session.error_count"];
+        let columns: Vec<_> = typed.split(',').map(|column| column.trim().to_owned()).collect();
+        let known = columns.iter().all(|column| COUNTS.iter().any(|count| is(column, count)));
+        return known.then_some(Local::Ask(Question::Diagnostics(columns)));
     }
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-'));
-    (plain && rest.starts_with([' ', '\t', '\n', '\r'])).then(|| name.to_owned())
+    let column = typed.to_owned();
+    Some(Local::Ask(match () {
+        () if is(typed, "CONNECTION_ID()") => Question::ConnectionId(column),
+        () if is(typed, "FOUND_ROWS()") => Question::FoundRows(column),
+        () if is(typed, "ROW_COUNT()") => Question::RowCount(column),
+        () if text == "select @@version_comment limit 1" => Question::VersionComment,
+        () if is(typed, "@@version") || is(typed, "VERSION()") => Question::Version(column),
+        () if text == "select USER()" => Question::User,
+        () if is(typed, "DATABASE(), USER() limit 1") => Question::DatabaseAndUser,
+        () if is(text, CHARACTER_SETS) => Question::CharacterSets,
+        () if typed == "$$" => return Some(Local::Dollars),
+        () => return None,
+    }))
+}
+
+fn internal(text: &str) -> Option<Local> {
+    let rest = starts_with(text, "PROXYSQL INTERNAL ")?;
+    Some(Local::Internal(is(rest.trim_end_matches([';', ' ']), "SESSION")))
 }
 
 fn kill(statement: &str) -> Option<Local> {
@@ -114,15 +178,17 @@ mod tests {
     fn of(sql: &str) -> Option<Local> {
         let mut scan = Scan::new();
         scan_mysql(sql.as_bytes(), &ScanOptions::MYSQL, &mut scan);
-        recognise(sql.as_bytes(), &scan)
+        let reading = Reading { backslash: true, default_names: DefaultNames { charset: "utf8mb4", collation: "" } };
+        recognise(sql.as_bytes(), &scan, reading)
     }
 
     #[test]
     fn schemas() {
         assert_eq!(of("USE shop"), Some(Local::Use("shop".into())));
         assert_eq!(of("use `my ``shop`;"), Some(Local::Use("my `shop".into())));
+        assert_eq!(of("USE /* x */ shop -- y"), Some(Local::Use("shop".into())));
         assert_eq!(of("USE shop; SELECT 1"), None);
-        assert_eq!(of("USE /* x */ shop"), None);
+        assert_eq!(of("USE a b"), None);
     }
 
     #[test]
@@ -136,18 +202,48 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_the_session_can_answer() {
-        assert_eq!(of("select connection_id()"), Some(Local::ConnectionId("connection_id()".into())));
-        assert_eq!(of("SELECT LAST_INSERT_ID()"), Some(Local::LastInsertId("LAST_INSERT_ID()".into())));
-        assert_eq!(of("select last_insert_id() from dual"), Some(Local::LastInsertId("last_insert_id()".into())));
-        assert_eq!(of("select @@identity LIMIT 1"), Some(Local::LastInsertId("@@identity".into())));
-        assert_eq!(of("SELECT LAST_INSERT_ID() + 1"), None);
-        assert_eq!(of("SELECT LAST_INSERT_ID(é)"), None);
+    fn questions() {
+        let counts = |columns: &[&str]| Question::Diagnostics(columns.iter().map(|column| (*column).to_owned()).collect());
+        let cases = [
+            ("select connection_id()", Question::ConnectionId("connection_id()".into())),
+            ("SELECT FOUND_ROWS()", Question::FoundRows("FOUND_ROWS()".into())),
+            ("SELECT row_count()", Question::RowCount("row_count()".into())),
+            ("SHOW COUNT(*) WARNINGS", counts(&["@@session.warning_count"])),
+            ("SHOW COUNT(*) ERRORS", counts(&["@@session.error_count"])),
+            ("SELECT @@warning_count , @@session.error_count", counts(&["@@warning_count", "@@session.error_count"])),
+            ("select @@version_comment limit 1", Question::VersionComment),
+            ("SELECT @@version", Question::Version("@@version".into())),
+            ("SELECT VERSION()", Question::Version("VERSION()".into())),
+            ("select USER()", Question::User),
+            ("SELECT database(), user() LIMIT 1", Question::DatabaseAndUser),
+            (CHARACTER_SETS, Question::CharacterSets),
+        ];
+        for (sql, expected) in cases {
+            assert_eq!(of(sql), Some(Local::Ask(expected)), "{sql}");
+        }
+        for sql in [
+            "SELECT  CONNECTION_ID()",
+            "SELECT @@version, 1",
+            "SELECT @@version_comment limit 1",
+            "SELECT USER()",
+            "SELECT @@warning_count + 1",
+            "SELECT LAST_INSERT_ID()",
+            "SELECT LAST_INSERT_ID(é)",
+            "SELECT 1",
+        ] {
+            assert_eq!(of(sql), None, "{sql}");
+        }
+    }
+
+    #[test]
+    fn the_rest() {
         assert_eq!(of("SHOW WARNINGS"), Some(Local::ShowWarnings));
-        assert_eq!(of("SHOW COUNT(*) WARNINGS"), Some(Local::CountWarnings));
+        assert_eq!(of("SHOW ERRORS LIMIT 1"), Some(Local::ShowWarnings));
+        assert_eq!(of("select $$"), Some(Local::Dollars));
+        assert_eq!(of("proxysql internal session"), Some(Local::Internal(true)));
+        assert_eq!(of("PROXYSQL INTERNAL nonsense"), Some(Local::Internal(false)));
         assert_eq!(of("KILL 7"), Some(Local::Kill { id: 7, query_only: false }));
         assert_eq!(of("kill query 7"), Some(Local::Kill { id: 7, query_only: true }));
         assert_eq!(of("KILL HARD 7"), None);
-        assert_eq!(of("SELECT 1"), None);
     }
 }

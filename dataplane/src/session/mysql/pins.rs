@@ -9,6 +9,10 @@ pub(crate) struct Pins {
     pub(crate) transaction: bool,
     /// Session state that is not tracked; until reset or the end of the session.
     pub(crate) state: bool,
+    /// SET TRANSACTION for the next one; until that has ended.
+    pub(crate) next_transaction: bool,
+    /// GET_LOCK; until RELEASE_ALL_LOCKS.
+    pub(crate) locks: bool,
     /// LOCK TABLES; until UNLOCK TABLES.
     pub(crate) tables: bool,
     /// Client's ids of the statements with an open cursor.
@@ -22,10 +26,9 @@ pub(crate) struct Pins {
 }
 
 /// Effects after which the connection is the session's until reset.
-const STATE: [Effects; 12] = [
+const STATE: [Effects; 10] = [
     Effects::USER_VARIABLE,
     Effects::TEMP_TABLE,
-    Effects::LOCK,
     Effects::PREPARE_TEXT,
     Effects::EXECUTE_TEXT,
     Effects::HOLD_CURSOR,
@@ -34,8 +37,14 @@ const STATE: [Effects; 12] = [
     Effects::XA,
     Effects::HIDDEN,
     Effects::AMBIGUOUS,
-    Effects::TRANSACTION_SETTING,
 ];
+
+/// Whether a statement got an error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Failed {
+    No,
+    Yes,
+}
 
 /// A statement's part in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +55,8 @@ pub(crate) struct Sent {
     pub(crate) effects: Effects,
     /// A SET that pins nothing: tracked, or global only.
     pub(crate) harmless_set: bool,
+    /// A SET of one assignment: it fails as a whole.
+    pub(crate) single_set: bool,
     /// `multiplex` of the matching rule.
     pub(crate) multiplex: Option<u8>,
     /// The connection reports changes of session state by itself.
@@ -60,7 +71,7 @@ impl Pins {
 
     /// Hard, by more than a transaction.
     pub(crate) fn beyond_transaction(&self) -> bool {
-        self.state || self.tables || !self.cursors.is_empty()
+        self.state || self.next_transaction || self.locks || self.tables || !self.cursors.is_empty()
     }
 
     /// Keeps the connection for a few statements or a while, not until the session ends.
@@ -89,11 +100,21 @@ impl Pins {
         self.insert_id = self.insert_id.saturating_sub(1);
     }
 
-    /// A statement has been sent; its text says what it leaves behind, whether it succeeded or not.
-    pub(crate) fn after(&mut self, sent: Sent) {
+    /// Whether a transaction is open now.
+    pub(crate) fn in_transaction(&mut self, open: bool) {
+        if self.transaction && !open {
+            self.next_transaction = false;
+        }
+        self.transaction = open;
+    }
+
+    /// A statement has been sent; its text says what it leaves behind, for the most part whether it succeeded or not.
+    pub(crate) fn after(&mut self, sent: Sent, failed: Failed) {
         let Sent { class, effects, .. } = sent;
         let mut state = STATE.iter().any(|effect| effects.contains(*effect));
-        if class == Class::Set && !sent.harmless_set {
+        if effects.contains(Effects::TRANSACTION_SETTING) {
+            self.next_transaction |= failed == Failed::No;
+        } else if class == Class::Set && !sent.harmless_set && !(sent.single_set && failed == Failed::Yes) {
             state = true;
         }
         if !sent.server_tracks && (effects.contains(Effects::MULTI) && class == Class::Other || class == Class::Call) {
@@ -111,6 +132,11 @@ impl Pins {
         } else if effects.contains(Effects::UNLOCK_TABLES) {
             self.tables = false;
         }
+        if effects.contains(Effects::LOCK) {
+            self.locks = true;
+        } else if effects.contains(Effects::RELEASE_LOCKS) && failed == Failed::No {
+            self.locks = false;
+        }
         self.found_rows = effects.contains(Effects::CALC_FOUND_ROWS);
     }
 }
@@ -120,20 +146,20 @@ mod tests {
     use super::*;
 
     fn sent(class: Class, effects: Effects) -> Sent {
-        Sent { class, effects, harmless_set: false, multiplex: None, server_tracks: true }
+        Sent { class, effects, harmless_set: false, single_set: false, multiplex: None, server_tracks: true }
     }
 
     #[test]
     fn what_pins_until_reset() {
         for effect in STATE {
             let mut pins = Pins::default();
-            pins.after(sent(Class::Read, effect));
+            pins.after(sent(Class::Read, effect), Failed::No);
             assert!(pins.state && pins.hard(), "{effect:?}");
             pins.before(Effects::NONE);
             assert!(pins.hard());
         }
         let mut pins = Pins::default();
-        pins.after(sent(Class::Set, Effects::NONE));
+        pins.after(sent(Class::Set, Effects::NONE), Failed::No);
         assert!(pins.state);
     }
 
@@ -147,21 +173,21 @@ mod tests {
             sent(Class::Call, Effects::NONE),
         ] {
             let mut pins = Pins::default();
-            pins.after(case);
+            pins.after(case, Failed::No);
             assert!(!pins.any(), "{case:?}");
         }
         let mut pins = Pins::default();
-        pins.after(Sent { server_tracks: false, ..sent(Class::Call, Effects::NONE) });
+        pins.after(Sent { server_tracks: false, ..sent(Class::Call, Effects::NONE) }, Failed::No);
         assert!(pins.state, "an old server does not say what a procedure changed");
     }
 
     #[test]
     fn tables_stay_locked_until_unlocked() {
         let mut pins = Pins::default();
-        pins.after(sent(Class::Ddl, Effects::LOCK_TABLES));
-        pins.after(sent(Class::Write, Effects::NONE));
+        pins.after(sent(Class::Ddl, Effects::LOCK_TABLES), Failed::No);
+        pins.after(sent(Class::Write, Effects::NONE), Failed::No);
         assert!(pins.tables);
-        pins.after(sent(Class::Ddl, Effects::UNLOCK_TABLES));
+        pins.after(sent(Class::Ddl, Effects::UNLOCK_TABLES), Failed::No);
         assert!(!pins.any());
     }
 
@@ -177,9 +203,36 @@ mod tests {
     #[test]
     fn rules_decide_multiplexing() {
         let mut pins = Pins::default();
-        pins.after(Sent { multiplex: Some(0), ..sent(Class::Read, Effects::NONE) });
+        pins.after(Sent { multiplex: Some(0), ..sent(Class::Read, Effects::NONE) }, Failed::No);
         assert!(pins.state);
-        pins.after(Sent { multiplex: Some(1), ..sent(Class::Read, Effects::NONE) });
+        pins.after(Sent { multiplex: Some(1), ..sent(Class::Read, Effects::NONE) }, Failed::No);
         assert!(!pins.state);
+    }
+
+    #[test]
+    fn reasons_that_end_by_themselves() {
+        let mut pins = Pins::default();
+        pins.after(sent(Class::Read, Effects::LOCK), Failed::No);
+        assert!(pins.hard());
+        pins.after(sent(Class::Read, Effects::RELEASE_LOCKS), Failed::No);
+        assert!(!pins.any());
+        let setting = sent(Class::Set, Effects::TRANSACTION_SETTING);
+        pins.after(setting, Failed::Yes);
+        assert!(!pins.any(), "the server did not take it");
+        pins.after(setting, Failed::No);
+        assert!(pins.hard());
+        pins.in_transaction(true);
+        assert!(pins.beyond_transaction());
+        pins.in_transaction(false);
+        assert!(!pins.any());
+    }
+
+    #[test]
+    fn a_single_set_that_fails_leaves_nothing() {
+        for (single_set, failed, state) in [(true, Failed::Yes, false), (false, Failed::Yes, true), (true, Failed::No, true)] {
+            let mut pins = Pins::default();
+            pins.after(Sent { single_set, ..sent(Class::Set, Effects::NONE) }, failed);
+            assert_eq!(pins.state, state);
+        }
     }
 }

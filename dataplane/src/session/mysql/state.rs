@@ -1,9 +1,43 @@
 //! The part of a session that follows the client from connection to connection.
 
-use super::names::Names;
+use quorumsql_wire::sql::Effects;
+
+use super::names::{Names, NamesChange};
 use super::pins::Pins;
+use super::set::Absorbed;
 use super::statements::Statements;
-use super::tracked::Variables;
+use super::tracked::{self, Variables};
+
+/// `LAST_INSERT_ID()` of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct InsertId {
+    /// The value.
+    pub(crate) value: u64,
+    /// The value is what an OK told, which a row with an explicit id has, too: the connection knows better.
+    pub(crate) doubtful: bool,
+}
+
+/// What `FOUND_ROWS()`, `ROW_COUNT()` and SHOW WARNINGS tell of the last statement.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Last {
+    /// Rows of the last result.
+    pub(crate) found_rows: u64,
+    /// Rows that the last statement changed; -1 after a result and after an error.
+    pub(crate) row_count: i64,
+    /// Number and text of its error.
+    pub(crate) error: Option<(u16, String)>,
+}
+
+impl Last {
+    const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None };
+
+    /// The statement was answered here, with so many rows.
+    pub(crate) fn local(&mut self, rows: Option<u64>) {
+        self.error = None;
+        self.row_count = if rows.is_some() { -1 } else { 0 };
+        self.found_rows = rows.unwrap_or(self.found_rows);
+    }
+}
 
 /// One client's logical state.
 #[derive(Debug)]
@@ -22,8 +56,10 @@ pub(crate) struct SessionState {
     pub(crate) multi_statements: bool,
     /// `NO_BACKSLASH_ESCAPES` as the last answer's status told.
     pub(crate) no_backslash_escapes: bool,
-    /// Last insert id that a server told.
-    pub(crate) last_insert_id: u64,
+    /// `LAST_INSERT_ID()`.
+    pub(crate) last_insert_id: InsertId,
+    /// What the last statement left behind, where a server would remember it.
+    pub(crate) last: Last,
     /// Prepared statements.
     pub(crate) statements: Statements,
     /// Why the connection in hand is kept.
@@ -36,19 +72,46 @@ impl SessionState {
         Self {
             schema,
             autocommit: true,
-            names: Names::Login(login_charset),
+            names: Names::login(login_charset),
             variables: Variables::new(),
             login_charset,
             multi_statements,
             no_backslash_escapes: false,
-            last_insert_id: 0,
+            last_insert_id: InsertId::default(),
+            last: Last::NOTHING,
             statements: Statements::default(),
             pins: Pins::default(),
         }
     }
 
-    /// COM_RESET_CONNECTION: everything but the schema returns to its value after login.
+    /// COM_RESET_CONNECTION: everything returns to its value after login, but the schema and what `FOUND_ROWS()` and
+    /// `ROW_COUNT()` tell, as on servers.
     pub(crate) fn reset(&mut self, multi_statements: bool) {
-        *self = Self::new(std::mem::take(&mut self.schema), self.login_charset, multi_statements);
+        let last = Last { error: None, ..self.last };
+        *self = Self { last, ..Self::new(std::mem::take(&mut self.schema), self.login_charset, multi_statements) };
+    }
+
+    /// Remembers what an absorbed SET says.
+    pub(crate) fn absorb(&mut self, absorbed: &Absorbed) {
+        if let Some(autocommit) = absorbed.autocommit {
+            self.autocommit = autocommit;
+        }
+        for change in &absorbed.names {
+            self.names.apply(NamesChange::clone(change), &self.schema);
+        }
+        tracked::apply(&mut self.variables, &absorbed.variables);
+        if let Some(mode) = self.variables.get(tracked::SQL_MODE) {
+            self.no_backslash_escapes = tracked::has_mode(mode, "NO_BACKSLASH_ESCAPES");
+        }
+    }
+
+    /// Double quotes hold names.
+    pub(crate) fn ansi_quotes(&self) -> bool {
+        self.variables.get(tracked::SQL_MODE).is_some_and(|mode| tracked::has_mode(mode, "ANSI_QUOTES"))
+    }
+
+    /// The statement reads `LAST_INSERT_ID()`, by name or because `sql_auto_is_null` is on.
+    pub(crate) fn reads_insert_id(&self, effects: Effects) -> bool {
+        effects.contains(Effects::LAST_INSERT_ID) || self.variables.contains_key("sql_auto_is_null")
     }
 }

@@ -403,10 +403,27 @@ pub fn collation(id: u16) -> Option<(&'static str, &'static str)> {
     Some((COLLATIONS[row].1, COLLATIONS[row].2))
 }
 
-/// Id of a collation's name, any case.
+/// Id of a collation's name, any case; `utf8_…` is an alias of `utf8mb3_…`.
 #[must_use]
 pub fn collation_id(name: &str) -> Option<u16> {
-    COLLATIONS.iter().find(|row| row.2.eq_ignore_ascii_case(name)).map(|row| row.0)
+    let old = name.split_at_checked(5).filter(|(head, _)| head.eq_ignore_ascii_case("utf8_"));
+    let is = |row: &str| match old {
+        Some((_, rest)) => row.strip_prefix("utf8mb3_").is_some_and(|tail| tail.eq_ignore_ascii_case(rest)),
+        None => row.eq_ignore_ascii_case(name),
+    };
+    COLLATIONS.iter().find(|row| is(row.2)).map(|row| row.0)
+}
+
+/// Id of the default collation of a character set, as servers had it before MySQL 8: one that fits into a handshake. Lower case.
+#[must_use]
+pub fn default_collation_id(charset: &str) -> Option<u16> {
+    const SUFFIXES: [&str; 6] = ["general_ci", "swedish_ci", "chinese_ci", "japanese_ci", "korean_ci", "thai_ci"];
+    match charset {
+        "binary" => return Some(u16::from(BINARY)),
+        "latin1" => return collation_id("latin1_swedish_ci"),
+        _ => {}
+    }
+    SUFFIXES.iter().find_map(|suffix| collation_id(&format!("{charset}_{suffix}")))
 }
 
 /// `true` if a server has a character set of this name, lower case (`utf8` is an alias).
@@ -433,6 +450,13 @@ mod tests {
         assert_eq!(collation(8), Some(("latin1", "latin1_swedish_ci")));
         assert_eq!(collation(0), None);
         assert_eq!(collation_id("UTF8MB4_GENERAL_CI"), Some(45));
+        assert_eq!(collation_id("utf8_general_ci"), Some(33));
+        assert_eq!(collation_id("UTF8_Unicode_ci"), Some(192));
+        assert_eq!(collation_id("utf8_nonsense"), None);
+        for (charset, id) in [("utf8mb4", 45), ("utf8", 33), ("latin1", 8), ("binary", 63), ("ujis", 12), ("gbk", 28)] {
+            assert_eq!(default_collation_id(charset), Some(id), "{charset}");
+        }
+        assert_eq!(default_collation_id("nonsense"), None);
         assert!(COLLATIONS.windows(2).all(|pair| pair[0].0 < pair[1].0));
     }
 }

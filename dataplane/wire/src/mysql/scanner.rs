@@ -13,7 +13,7 @@
 use super::capabilities::{Capabilities, Status};
 use super::packet::{HEADER_LEN, Header};
 use super::reader::{Reader, WireError};
-use super::response::{EofPacket, OkPacket, PrepareOk};
+use super::response::{EofPacket, ErrPacket, OkPacket, PrepareOk};
 
 /// Largest packet that must be seen whole (an OK with session state).
 pub const MAX_CONTROL: usize = 1 << 20;
@@ -67,10 +67,14 @@ pub struct Answer {
     pub insert_id: u64,
     /// Number of the ERR that ended it.
     pub error: Option<u16>,
+    /// Text of the ERR.
+    pub error_text: String,
     /// Session state changes of all its OKs, undecoded.
     pub state: Vec<u8>,
     /// Head of a prepare answer, with the server's statement id.
     pub prepared: Option<PrepareOk>,
+    /// Rows of the last result set; `None` = the last result had none (an OK).
+    pub last_rows: Option<u64>,
 }
 
 /// Bytes after a scan: `[..forward]` go to the client, `[forward..end]` must be kept and scanned again with more behind them.
@@ -267,6 +271,7 @@ impl AnswerScanner {
             State::Rows => {
                 let is_row = !self.ends_rows(header, first);
                 self.answer.rows += u64::from(is_row);
+                *self.answer.last_rows.get_or_insert(0) += u64::from(is_row);
                 Ok(is_row)
             }
             State::Done => Err(WireError::Malformed("bytes after the end of an answer")),
@@ -299,6 +304,7 @@ impl AnswerScanner {
         match (self.state, payload[0]) {
             (_, 0xff) if self.question != Question::Text => {
                 self.answer.error = Some(Reader::new(&payload[1..]).u16("error code")?);
+                self.answer.error_text = ErrPacket::decode(payload).map(|err| err.message).unwrap_or_default();
                 self.state = State::Done;
                 Ok(0)
             }
@@ -325,7 +331,10 @@ impl AnswerScanner {
                 Ok(0)
             }
             (Question::Prepare, 0) => self.on_prepared(packet).map(|()| 0),
-            (Question::Results | Question::Simple, 0) => self.on_ok(packet),
+            (Question::Results | Question::Simple, 0) => {
+                self.answer.last_rows = None;
+                self.on_ok(packet)
+            }
             (Question::Simple, 0xfe) if payload.len() <= 5 => self.on_eof(payload).map(|()| 0),
             (Question::Simple, 0xfe) => self.on_ok(packet),
             (Question::Results, 0xfb) => {
@@ -334,6 +343,7 @@ impl AnswerScanner {
             }
             (Question::Results, _) => {
                 let left = Reader::new(payload).lenenc("column count")?;
+                self.answer.last_rows = Some(0);
                 self.state = State::Definitions { left, then: Then::Rows };
                 Ok(0)
             }

@@ -53,6 +53,8 @@ pub struct ScanOptions {
     /// Backslash escapes in plain strings: false under MySQL's NO_BACKSLASH_ESCAPES and PostgreSQL's
     /// `standard_conforming_strings=on`. The MySQL digest ignores it, as the reference does.
     pub backslash_escapes: bool,
+    /// MySQL's `ANSI_QUOTES`: double quotes hold a name. The digest ignores it, as the reference does.
+    pub ansi_quotes: bool,
 }
 
 impl ScanOptions {
@@ -67,6 +69,7 @@ impl ScanOptions {
         max_query_length: 65_000,
         max_digest_length: 2048,
         backslash_escapes: true,
+        ansi_quotes: false,
     };
 
     /// The reference's defaults for PostgreSQL.

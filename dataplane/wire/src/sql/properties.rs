@@ -63,6 +63,7 @@ fn options(base: ScanOptions, seed: u8) -> ScanOptions {
         max_query_length: if bit(4) { usize::from(seed) / 4 } else { 65_000 },
         max_digest_length: if bit(5) { 16 } else { 2048 },
         backslash_escapes: bit(6) || base.backslash_escapes,
+        ansi_quotes: bit(7),
     }
 }
 

@@ -3,14 +3,14 @@
 use super::lexer::Lexer;
 use crate::sql::keyword::Keyword;
 use crate::sql::token::Token;
-use crate::sql::{Class, Effects, Scan, Transaction};
+use crate::sql::{Class, Effects, Scan, ScanOptions, Transaction};
 
 /// Deeper parentheses are not followed: such a statement is never a plain read.
 const MAX_DEPTH: u32 = 1000;
 
 /// Reads all of `sql` and fills class, effects and count of `scan`.
-pub(super) fn classify(sql: &[u8], backslash: bool, scan: &mut Scan) {
-    let mut lexer = Lexer::new(sql, backslash);
+pub(super) fn classify(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
+    let mut lexer = Lexer::new(sql, options.backslash_escapes, options.ansi_quotes);
     let mut statement = Statement::default();
     loop {
         let executable_before = lexer.in_executable_comment();
@@ -82,6 +82,8 @@ struct Statement {
     base: u32,
     /// A word that decides came from an executable comment, which some servers skip.
     doubtful: bool,
+    /// The token before was the parenthesis of a call of LAST_INSERT_ID.
+    calls_last_insert_id: bool,
 }
 
 impl Statement {
@@ -95,10 +97,20 @@ impl Statement {
                 self.on_word(word);
             }
             Token::Symbol(b'(') => self.open(),
-            Token::Symbol(b')') => self.depth = self.depth.saturating_sub(1),
+            Token::Symbol(b')') => {
+                self.depth = self.depth.saturating_sub(1);
+                self.calls_last_insert_id = false;
+            }
             Token::UserVariable => self.effects |= Effects::USER_VARIABLE,
             Token::SystemVariable(_, name) => self.system_variable(name),
             _ => {}
+        }
+        if self.calls_last_insert_id && token != Token::Symbol(b'(') {
+            // With an argument it sets the value, which only an answer without rows tells.
+            self.calls_last_insert_id = false;
+            if self.class != Class::Write {
+                self.effects |= Effects::HIDDEN;
+            }
         }
         if starting && self.lead == Lead::Start && !matches!(token, Token::Symbol(b'(')) {
             self.decide(Class::Other, Lead::Rest);
@@ -108,6 +120,7 @@ impl Statement {
 
     fn open(&mut self) {
         self.depth += 1;
+        self.calls_last_insert_id |= self.previous == Some(Keyword::LastInsertId);
         if self.depth > MAX_DEPTH {
             self.effects |= Effects::AMBIGUOUS;
             self.depth = MAX_DEPTH;

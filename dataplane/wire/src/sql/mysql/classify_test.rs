@@ -182,3 +182,29 @@ fn backslashes_can_be_plain() {
     scan_mysql(b"SELECT 'a\\' FROM t FOR UPDATE -- '", &options, &mut scan);
     assert_eq!(scan.class, Class::LockingRead);
 }
+
+#[test]
+fn double_quotes_can_hold_names() {
+    let mut scan = Scan::new();
+    let options = ScanOptions { ansi_quotes: true, ..ScanOptions::MYSQL };
+    scan_mysql(b"SELECT \"a\\\" FROM t FOR UPDATE -- \"", &options, &mut scan);
+    assert_eq!(scan.class, Class::LockingRead);
+}
+
+/// With an argument the function sets the value; only the answer to a write tells it.
+#[test]
+fn last_insert_id_can_be_set() {
+    for (sql, sets) in [
+        ("SELECT LAST_INSERT_ID()", false),
+        ("SELECT LAST_INSERT_ID ( )", false),
+        ("SELECT LAST_INSERT_ID(5)", true),
+        ("SELECT LAST_INSERT_ID((a)) FROM t", true),
+        ("DO LAST_INSERT_ID(5)", true),
+        ("UPDATE t SET a = LAST_INSERT_ID(a + 1)", false),
+        ("INSERT INTO t VALUES (LAST_INSERT_ID())", false),
+    ] {
+        let scan = scan(sql);
+        assert!(scan.effects.contains(Effects::LAST_INSERT_ID), "{sql}");
+        assert_eq!(scan.effects.contains(Effects::HIDDEN), sets, "{sql}");
+    }
+}

@@ -13,14 +13,15 @@ pub(crate) struct Lexer<'a> {
     at: usize,
     start: usize,
     backslash: bool,
+    ansi_quotes: bool,
     executable: bool,
     ambiguous: bool,
 }
 
 impl<'a> Lexer<'a> {
-    /// `backslash`: backslash escapes are on (no NO_BACKSLASH_ESCAPES).
-    pub(crate) fn new(text: &'a [u8], backslash: bool) -> Self {
-        Self { text, at: 0, start: 0, backslash, executable: false, ambiguous: false }
+    /// `backslash`: backslash escapes are on (no NO_BACKSLASH_ESCAPES); `ansi_quotes`: double quotes hold a name.
+    pub(crate) fn new(text: &'a [u8], backslash: bool, ansi_quotes: bool) -> Self {
+        Self { text, at: 0, start: 0, backslash, ansi_quotes, executable: false, ambiguous: false }
     }
 
     /// The next token came from a `/*! … */` comment.
@@ -48,6 +49,7 @@ impl<'a> Lexer<'a> {
             return Token::End;
         };
         match byte {
+            b'"' if self.ansi_quotes => Token::Quoted(self.quoted(false)),
             b'\'' | b'"' => Token::String(self.quoted(self.backslash)),
             b'`' => Token::Quoted(self.quoted(false)),
             b'@' => self.variable(),
@@ -151,8 +153,8 @@ impl<'a> Lexer<'a> {
             return self.system_variable();
         }
         match self.peek(0) {
-            Some(b'\'' | b'"') => {
-                self.quoted(self.backslash);
+            Some(quote @ (b'\'' | b'"')) => {
+                self.quoted(self.backslash && !(self.ansi_quotes && quote == b'"'));
             }
             Some(b'`') => {
                 self.quoted(false);

@@ -15,7 +15,7 @@ pub fn scan_mysql(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
     digest::normalize(sql, options, &mut scan.digest_text);
     let hashed = scan.digest_text.len().min(options.max_digest_length);
     scan.digest = spooky_hash64(&scan.digest_text[..hashed]);
-    classify::classify(sql, options.backslash_escapes, scan);
+    classify::classify(sql, options, scan);
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ pub enum SetValue {
 /// RESOURCE GROUP, STATEMENT): then only a server can run it. Text that is not UTF-8 is not understood either.
 #[must_use]
 pub fn parse_mysql_set(sql: &[u8], backslash_escapes: bool) -> Option<MysqlSet> {
-    let mut parser = Parser { sql, lexer: Lexer::new(sql, backslash_escapes), token: Token::End, backslash_escapes };
+    let mut parser = Parser { sql, lexer: Lexer::new(sql, backslash_escapes, false), token: Token::End, backslash_escapes };
     parser.advance();
     parser.keyword(Keyword::Set)?;
     let scope = parser.scope();
@@ -101,7 +101,7 @@ pub fn parse_mysql_set(sql: &[u8], backslash_escapes: bool) -> Option<MysqlSet> 
 /// The database of `USE db`; `None` if the text is not just that.
 #[must_use]
 pub fn parse_mysql_use(sql: &[u8]) -> Option<String> {
-    let mut parser = Parser { sql, lexer: Lexer::new(sql, true), token: Token::End, backslash_escapes: true };
+    let mut parser = Parser { sql, lexer: Lexer::new(sql, true, false), token: Token::End, backslash_escapes: true };
     parser.advance();
     parser.keyword(Keyword::Use)?;
     let name = match parser.token {

@@ -1,0 +1,191 @@
+//! After an answer: what it changed in the session, and whether the connection is kept.
+
+use std::sync::Arc;
+
+use quorumsql_wire::mysql::scanner::Answer;
+use quorumsql_wire::mysql::track::{Change, changes};
+use quorumsql_wire::mysql::{Status, error_code};
+use quorumsql_wire::sql::Effects;
+
+use super::count::RowCounts;
+use super::exchange::{Work, close_on_server};
+use super::statement::Plan;
+use super::{Client, RESET_LIMIT};
+use crate::backend::mysql::Mysql;
+use crate::config::Protocol;
+use crate::pool::PooledConnection;
+use crate::session::mysql::pins::{Failed, Pins, Sent};
+use crate::session::mysql::state::InsertId;
+use crate::session::mysql::tracked;
+
+impl Client {
+    /// Takes over what the answer says, and decides whether the connection is kept.
+    pub(super) async fn settle(&mut self, mut server: PooledConnection<Mysql>, plan: &Plan, work: &Work<'_>, answer: Answer) {
+        let changed = server.state.on_answer(&answer);
+        if changed.schema
+            && let Some(schema) = &server.state.schema
+        {
+            self.state.schema.clone_from(schema);
+        }
+        let preparing = matches!(work, Work::Prepare { .. });
+        let failed = if answer.error.is_some() { Failed::Yes } else { Failed::No };
+        if failed == Failed::No && !preparing {
+            self.note_set(&mut server, plan, &answer);
+        }
+        self.note_status(&server, &answer, preparing);
+        self.note_insert_id(&mut server, plan, &answer);
+        self.note_last(&answer, preparing);
+        self.rows = RowCounts { affected: answer.rows_affected, sent: answer.rows };
+        let pins = &mut self.state.pins;
+        let effects = plan.sent.effects;
+        pins.warnings = answer.warnings > 0 || effects.contains(Effects::SHOW_WARNINGS) && pins.warnings;
+        if !preparing {
+            pins.after(Sent { server_tracks: server.state.tracks, ..plan.sent }, failed);
+            let known = plan.sent.harmless_set || effects.intersects(KNOWN) || plan.sent.multiplex == Some(2);
+            pins.state |= changed.untracked && !known;
+        }
+        match work {
+            Work::Prepare { text, .. } => {
+                if let Some(prepared) = answer.prepared
+                    && let Some(old) = server.state.registry.add(Arc::clone(text), prepared.statement)
+                {
+                    close_on_server(&mut server, old).await;
+                }
+            }
+            Work::Execute { id, statement, .. } => {
+                if answer.error == Some(error_code::UNKNOWN_STATEMENT.code) {
+                    server.state.registry.forget(&statement.text);
+                }
+                self.note_cursor(*id, work, &answer);
+            }
+            Work::Fetch { id, .. } => self.note_cursor(*id, work, &answer),
+            Work::Query(_) | Work::FieldList(_) => {}
+        }
+        if let (Work::Prepare { id, .. }, Some(prepared)) = (work, answer.prepared) {
+            self.prepared_parameters = Some((*id, prepared.parameters));
+        }
+        self.keep_or_release(server).await;
+    }
+
+    /// A SET that the session understands has run on a server.
+    fn note_set(&mut self, server: &mut PooledConnection<Mysql>, plan: &Plan, answer: &Answer) {
+        let Some(absorbed) = &plan.absorbed else { return };
+        self.state.absorb(absorbed);
+        if !absorbed.names.is_empty() {
+            server.state.names.clone_from(&self.state.names);
+        }
+        tracked::apply(&mut server.state.variables, &absorbed.variables);
+        if !absorbed.told_sql_mode {
+            return;
+        }
+        match told_sql_mode(answer) {
+            Some(mode) => {
+                let mode = [(tracked::SQL_MODE, Some(mode))];
+                tracked::apply(&mut server.state.variables, &mode);
+                tracked::apply(&mut self.state.variables, &mode);
+            }
+            None => self.state.pins.state = true,
+        }
+    }
+
+    /// What FOUND_ROWS(), ROW_COUNT() and SHOW WARNINGS will tell.
+    fn note_last(&mut self, answer: &Answer, preparing: bool) {
+        let last = &mut self.state.last;
+        last.error = answer.error.map(|code| (code, answer.error_text.clone()));
+        if preparing {
+            return;
+        }
+        last.row_count = match (answer.error, answer.last_rows) {
+            (None, None) => i64::try_from(answer.affected).unwrap_or(i64::MAX),
+            _ => -1,
+        };
+        if let (None, Some(rows)) = (answer.error, answer.last_rows) {
+            last.found_rows = rows;
+        }
+    }
+
+    /// Transaction, autocommit and escapes, as the status says. After an error without one, a transaction that was open may
+    /// still be, and with autocommit off one may have begun.
+    fn note_status(&mut self, server: &PooledConnection<Mysql>, answer: &Answer, preparing: bool) {
+        let state = &mut self.state;
+        match answer.status {
+            Some(status) => {
+                state.autocommit = status.contains(Status::AUTOCOMMIT);
+                state.no_backslash_escapes = status.contains(Status::NO_BACKSLASH_ESCAPES);
+                state.pins.in_transaction(server.state.in_transaction());
+            }
+            None if answer.error.is_some() && !preparing => state.pins.transaction |= !state.autocommit,
+            None => {}
+        }
+    }
+
+    fn note_insert_id(&mut self, server: &mut PooledConnection<Mysql>, plan: &Plan, answer: &Answer) {
+        if answer.insert_id == 0 {
+            return;
+        }
+        server.state.has_insert_id = true;
+        self.state.last_insert_id = InsertId { value: answer.insert_id, doubtful: true };
+        if answer.affected > 0 && answer.error.is_none() {
+            self.state.pins.insert_id = plan.config.side(Protocol::Mysql).variables.auto_increment_delay_multiplex;
+        }
+    }
+
+    fn note_cursor(&mut self, id: u32, work: &Work<'_>, answer: &Answer) {
+        let cursors = &mut self.state.pins.cursors;
+        let status = answer.status.unwrap_or_default();
+        cursors.retain(|open| *open != id || matches!(work, Work::Fetch { .. }));
+        if matches!(work, Work::Execute { .. }) && status.contains(Status::CURSOR_EXISTS) {
+            cursors.push(id);
+        }
+        if matches!(work, Work::Fetch { .. }) && (status.contains(Status::LAST_ROW_SENT) || answer.error.is_some()) {
+            cursors.retain(|open| *open != id);
+        }
+    }
+
+    /// Keeps the connection while there is a reason, else gives it back.
+    pub(super) async fn keep_or_release(&mut self, server: PooledConnection<Mysql>) {
+        if self.spoiled {
+            // A KILL QUERY is on its way to it.
+            self.spoiled = false;
+            self.state.pins = Pins::default();
+            self.state.last_insert_id.doubtful = false;
+        } else if self.state.pins.any() {
+            self.held = Some(server);
+        } else {
+            self.release(server).await;
+        }
+    }
+
+    /// Gives a connection back that nothing holds any more.
+    pub(super) async fn release(&mut self, mut server: PooledConnection<Mysql>) {
+        if self.ask_insert_id(&mut server).await {
+            server.release();
+        }
+    }
+
+    /// Learns `LAST_INSERT_ID()` of the connection, if an OK has only hinted at it. `false` = the connection is of no use any
+    /// more; what the OK said must do then.
+    pub(super) async fn ask_insert_id(&mut self, server: &mut PooledConnection<Mysql>) -> bool {
+        if !std::mem::take(&mut self.state.last_insert_id.doubtful) {
+            return true;
+        }
+        let asked = Box::pin(server.select_number("SELECT LAST_INSERT_ID()"));
+        let Ok(Ok(told)) = self.ctx.ticker().guard(RESET_LIMIT, asked).await else { return false };
+        if let Some(value) = told {
+            self.state.last_insert_id.value = value;
+        }
+        true
+    }
+}
+
+/// The new value of `sql_mode`, as a literal.
+fn told_sql_mode(answer: &Answer) -> Option<String> {
+    let values = changes(&answer.state).filter_map(|change| match change {
+        Ok(Change::Variable { name: b"sql_mode", value }) => Some(value),
+        _ => None,
+    });
+    tracked::sql_mode(values.last()?)
+}
+
+/// Effects whose change of state is known and may end.
+const KNOWN: Effects = Effects::TRANSACTION_SETTING;
