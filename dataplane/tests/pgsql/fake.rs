@@ -40,8 +40,8 @@ struct Shared {
 
 impl Fake {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let port = listener.local_addr().expect("it is bound").port();
         let shared = Arc::new(Shared {
             run: Mutex::default(),
             copied: AtomicUsize::new(0),
@@ -92,7 +92,7 @@ impl Fake {
 
     /// How often `sql` was to be run.
     pub(crate) fn runs(&self, sql: &str) -> usize {
-        self.shared.run.lock().unwrap().iter().filter(|run| *run == sql).count()
+        self.shared.run.lock().expect("nobody panics while holding it").iter().filter(|run| *run == sql).count()
     }
 
     /// Waits until `sql` is being run.
@@ -184,7 +184,7 @@ impl Session {
     }
 
     async fn run(&mut self, sql: &str) -> Result<(), Gone> {
-        self.shared.run.lock().unwrap().push(sql.to_owned());
+        self.shared.run.lock().expect("nobody panics while holding it").push(sql.to_owned());
         let mut cancelled = self.shared.cancelled.subscribe();
         cancelled.mark_unchanged();
         let mut out = Vec::new();

@@ -35,7 +35,7 @@ async fn read(raw: &mut Raw, mut ready: usize) -> (String, Vec<String>) {
                 ready -= 1;
             }
             b'E' => {
-                let fields = ErrorFields::decode(&body).unwrap();
+                let fields = ErrorFields::decode(&body).expect("a well-formed error");
                 errors.push(format!("{} {}", fields.code, fields.message));
             }
             _ => {}

@@ -58,6 +58,7 @@ impl Monitor {
 }
 
 /// Keeps exactly the checks running that the targets ask for; one whose settings change starts anew.
+#[allow(clippy::mutable_key_type, reason = "TLS settings are hashed and compared by identity")]
 async fn supervise(mut targets: watch::Receiver<Arc<Targets>>, board: Arc<Board>) {
     let mut running: HashMap<Check, AbortOnDrop> = HashMap::new();
     loop {

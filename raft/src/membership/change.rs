@@ -12,7 +12,7 @@ use crate::{
     type_config::{Member, Metrics},
 };
 
-/// A change that a quorum does not confirm is given up waiting for; [`super::supervise`] ends what was begun.
+/// A change that a quorum does not confirm is given up waiting for; [`mod@super::supervise`] ends what was begun.
 pub(crate) const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 /// An earlier change that is not committed yet is waited for in these steps.
 const PAUSE: Duration = Duration::from_millis(20);
