@@ -147,11 +147,30 @@ impl Demo {
 
     /// Starts node `i` again with `quorumsql run`, as the demo says it.
     pub fn restart(&mut self, node: usize) {
+        self.restart_with(node, &[]);
+    }
+
+    /// As [`Self::restart`], with environment variables.
+    pub fn restart_with(&mut self, node: usize, environment: &[(&str, &str)]) {
         let dir = self.node_dir(node);
         let config = dir.join("quorumsql.toml").display().to_string();
-        let argv = vec![binary().display().to_string(), "run".into(), "--config".into(), config];
+        let mut argv = vec!["env".to_owned()];
+        argv.extend(environment.iter().map(|(name, value)| format!("{name}={value}")));
+        argv.extend([binary().display().to_string(), "run".into(), "--config".into(), config]);
         let process = Process::start("quorumsql run", None, &argv, &dir.join("log.restarted"));
         self.restarted.push((node, process));
+    }
+
+    /// Exit code of node `i`, which was started again, once it has ended; `None` = it runs longer than `limit`.
+    pub fn exit_code(&mut self, node: usize, limit: Duration) -> Option<i32> {
+        self.restarted.iter_mut().rev().find(|(n, _)| *n == node)?.1.wait_exit(limit)
+    }
+
+    /// What node `i` has logged and, since it was started again, printed.
+    #[must_use]
+    pub fn logs(&self, node: usize) -> String {
+        let read = |name| std::fs::read_to_string(self.node_dir(node).join(name)).unwrap_or_default();
+        read("log") + &read("log.restarted")
     }
 
     /// Ends the demo as Ctrl-C does and returns its exit code; `None` = it did not end in time.

@@ -22,6 +22,7 @@ use crate::{
 mod diverge;
 mod members;
 mod peers;
+mod random;
 mod retries;
 mod snapshots;
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod busy;
 mod clients;
 mod demo;
+mod diverge;
 mod drain;
 mod leader_killed;
 mod lone_node;
