@@ -24,6 +24,9 @@ use crate::sql_server::functions::{ClientFacts, register};
 use crate::sql_server::lexer::{Kind, tokens};
 use crate::sql_server::{Answer, Description, Face, Rows};
 
+/// `@@quorumsql_applied_index`: the index of the state that a statement reads (raft-and-storage.md 6.2).
+const APPLIED_INDEX: &str = "quorumsql_applied_index";
+
 /// What a connection may read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Audience {
@@ -122,7 +125,13 @@ impl Prepared {
         for table in &made {
             table.create(connection)?;
         }
-        let values = if query.sql.contains("@@") { effective(context, connection, Layered::Memory)? } else { BTreeMap::new() };
+        let mut values = BTreeMap::new();
+        if query.sql.contains("@@") {
+            values = effective(context, connection, Layered::Memory)?;
+            // Of the state that this transaction sees, which is not the newest: it dates the answer.
+            let index: i64 = connection.query_row("SELECT last_index FROM main.raft_meta", [], |row| row.get(0))?;
+            values.insert(APPLIED_INDEX.into(), index.to_string());
+        }
         let Rewritten { sql, nothing } =
             rewrite::statement(&query.sql, query.face, |name| variable(context, &values, query.audience, name));
         Ok(Self { sql, made, hidden, nothing })
@@ -239,10 +248,9 @@ fn seen(connection: &Connection, touched: &[String]) -> Result<Vec<(String, u64)
 /// The value of `@@name`.
 fn variable(context: &Context, values: &BTreeMap<String, String>, audience: Audience, name: &str) -> Option<String> {
     let name = plain_name(name);
-    let status = || context.consensus.status();
     match name.as_str() {
-        "quorumsql_applied_index" => Some(status().applied_index.to_string()),
-        "quorumsql_leader_contact_ms" => status().leader_contact_ms.map(|age| age.to_string()),
+        APPLIED_INDEX => values.get(&name).cloned(),
+        "quorumsql_leader_contact_ms" => context.consensus.status().leader_contact_ms.map(|age| age.to_string()),
         _ if audience == Audience::Admin => values.get(&name).cloned().or_else(|| client_variable(values, &name)),
         _ => client_variable(values, &name),
     }

@@ -7,20 +7,12 @@ use mysql_async::prelude::Queryable;
 use quorumsql_chaos::cluster::Demo;
 
 use super::leader_killed::assert_equal_tables;
-use super::support::{admin, eventually, fingerprint, run};
+use super::support::{Dice, admin, eventually, fingerprint, run, seed};
 
 /// Statements of one run.
 const STATEMENTS: usize = 120;
 
-/// Small deterministic generator.
-struct Dice(u64);
-
 impl Dice {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).expect("31 bits") % limit
-    }
-
     fn statement(&mut self) -> String {
         let (n, m) = (self.below(6), self.below(6));
         let layer = ["", "main.", "disk."][self.below(3)];
@@ -66,8 +58,7 @@ async fn decide(demo: &Demo, node: usize, sql: &str) -> Result<(), String> {
 
 #[test]
 fn random_statements_through_random_nodes_leave_equal_tables() {
-    let seed = std::env::var("QUORUMSQL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| std::process::id().into());
-    println!("QUORUMSQL_SEED={seed}");
+    let seed = seed();
     let mut cluster = Demo::start(3, &[]);
     let single = Demo::start(1, &[]);
     run(async {

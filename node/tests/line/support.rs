@@ -129,3 +129,20 @@ pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index of a short list")]
     sorted.get(((last as f64) * share).round() as usize).copied().unwrap_or_default()
 }
+
+/// Small deterministic generator.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).expect("31 bits") % limit
+    }
+}
+
+/// The seed of a random test, which it prints; a failing one is run again with the environment variable `QUORUMSQL_SEED`.
+pub(crate) fn seed() -> u64 {
+    let seed = std::env::var("QUORUMSQL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| std::process::id().into());
+    println!("QUORUMSQL_SEED={seed}");
+    seed
+}
