@@ -10,16 +10,21 @@ use tempfile::TempDir;
 
 use crate::process::{Process, run, signal_pid, wait_for};
 
-/// The binary under test: `QUORUMSQL_BIN`, which `deploy/test` sets.
+/// The binary under test: `QUORUMSQL_BIN`, which `deploy/test` sets; without it, the one beside this program.
 ///
 /// # Panics
-/// When it is not set: tests are run by `deploy/test`.
+/// When there is none.
 #[must_use]
 pub fn binary() -> PathBuf {
-    let path =
-        std::env::var_os("QUORUMSQL_BIN").map(PathBuf::from).expect("QUORUMSQL_BIN names the binary under test; deploy/test sets it");
+    let path = std::env::var_os("QUORUMSQL_BIN").map(PathBuf::from).or_else(beside);
+    let path = path.expect("QUORUMSQL_BIN names the binary under test; deploy/test sets it");
     assert!(path.exists(), "QUORUMSQL_BIN names {}, which is not there", path.display());
     path
+}
+
+/// `quorumsql` in the directory of this program, where cargo puts both.
+fn beside() -> Option<PathBuf> {
+    Some(std::env::current_exe().ok()?.with_file_name("quorumsql")).filter(|path| path.exists())
 }
 
 /// An address prefix `127.A.B` that no other cluster of this machine uses: tests run side by side on standard ports.
@@ -171,6 +176,20 @@ impl Demo {
     pub fn logs(&self, node: usize) -> String {
         let read = |name| std::fs::read_to_string(self.node_dir(node).join(name)).unwrap_or_default();
         read("log") + &read("log.restarted")
+    }
+
+    /// Makes the bootstrap file of a further node as node 1 has it, and returns its path; it must still join.
+    ///
+    /// # Errors
+    /// When the files cannot be read or written.
+    pub fn configure(&self, node: usize) -> std::io::Result<PathBuf> {
+        let first = std::fs::read_to_string(self.node_dir(1).join("quorumsql.toml"))?;
+        let config =
+            first.replace(&format!("{}:", self.host(1)), &format!("{}:", self.host(node))).replace("node1", &format!("node{node}"));
+        std::fs::create_dir_all(self.node_dir(node))?;
+        let path = self.node_dir(node).join("quorumsql.toml");
+        std::fs::write(&path, config)?;
+        Ok(path)
     }
 
     /// Ends the demo as Ctrl-C does and returns its exit code; `None` = it did not end in time.

@@ -1,4 +1,7 @@
-//! `quorumsql-chaos lab`: starts real databases on loopback and prints how to reach them, until Ctrl-C.
+//! `quorumsql-chaos lab` starts real databases on loopback and prints how to reach them, until Ctrl-C;
+//! `quorumsql-chaos bench` measures.
+
+mod bench;
 
 use std::time::Duration;
 
@@ -20,10 +23,18 @@ enum Command {
         #[arg(long)]
         mysql9: bool,
     },
+    /// Measures queries, memory and consensus beside HAProxy and PgBouncer, and prints ratios and figures.
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> anyhow::Result<()> {
-    let Command::Lab { mysql9 } = Arguments::parse().command;
+    match Arguments::parse().command {
+        Command::Lab { mysql9 } => lab(mysql9),
+        Command::Bench(args) => bench::run(&args),
+    }
+}
+
+fn lab(mysql9: bool) -> anyhow::Result<()> {
     let maria: Vec<MariaDb> = (1..=3).map(|id| MariaDb::start(id, if id == 1 { &[] } else { &["--read-only=1"] })).collect();
     let postgres = Postgres::start(&[]);
     let mysql = mysql9.then(|| Mysql9::start(9, &[]));

@@ -1,15 +1,17 @@
-//! Real database servers and HAProxy, each in its own temporary directory, on its own port of 127.0.0.1.
+//! Real database servers, HAProxy and PgBouncer, each in its own temporary directory, on its own port of 127.0.0.1.
 //!
 //! Accounts of every database: `demo`/`demo` (everything) and `monitor`/`monitor`; databases `demo` and `sbtest`.
 
 mod haproxy;
 mod mariadb;
 mod mysql9;
+mod pgbouncer;
 mod postgres;
 
 pub use haproxy::HaProxy;
 pub use mariadb::MariaDb;
 pub use mysql9::Mysql9;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 
 use std::fs::{Permissions, set_permissions};
