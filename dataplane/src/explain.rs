@@ -139,11 +139,10 @@ fn answered(side: &ProtocolConfig, question: &Question, scan: &Scan, decision: &
         return None;
     }
     let (detail, effect) = match local::recognise(question.sql.as_bytes(), scan, Reading::new(&side.variables, Backslash::Escapes))? {
-        Local::Use(_) => ("USE", "remembered by the session"),
         Local::Set(SetStatement::Absorbed(absorbed)) if !absorbed.ask => {
             ("a SET that is tracked", "remembered by the session, sent before its next statement")
         }
-        Local::Set(_) | Local::Kill { .. } => return None,
+        Local::Use(_) | Local::Set(_) | Local::Kill { .. } => return None,
         Local::EndTransaction => ("no transaction is open", "OK"),
         Local::Ask(_) => ("known to the session", "one row"),
         Local::ShowWarnings => ("no statement with warnings came before", "no warnings"),

@@ -225,7 +225,7 @@ fn kill_query_ends_what_was_not_sent_yet() {
     let fake = Fake::start();
     let mut setup = setup(fake.port);
     setup.variables.default_query_timeout = Duration::from_secs(60);
-    let proxy = Setup { connections: 2, ..setup }.start();
+    let proxy = Setup { connections: 2, users: vec![("other".into(), "other".into())], ..setup }.start();
     block_on(async {
         let mut victim = client_of(&proxy).await;
         let id = text(&mut victim, "SELECT CONNECTION_ID()").await;
@@ -244,6 +244,18 @@ fn kill_query_ends_what_was_not_sent_yet() {
         let Err(Error::Server(error)) = killer.query_drop(format!("KILL {foreign}")).await else { panic!("no error") };
         assert_eq!(error.code, 1094);
         assert!(error.message.contains("node node2"), "{}", error.message);
+        for unknown in [u32::MAX, 0, (1 << 24) + 0xff_ffff] {
+            let Err(Error::Server(error)) = killer.query_drop(format!("KILL {unknown}")).await else { panic!("no error") };
+            assert_eq!((error.code, error.message), (1094, format!("Unknown thread id: {unknown}")));
+        }
+        let options = proxy.login_options("other", "other").max_allowed_packet(Some(1 << 24)).wait_timeout(Some(28_800));
+        let mut stranger = Conn::new(options).await.unwrap();
+        let id = text(&mut stranger, "SELECT CONNECTION_ID()").await;
+        for sql in [format!("KILL {id}"), format!("KILL QUERY {id}")] {
+            assert_eq!(mysql_support::error(&mut killer, &sql).await, 1095);
+        }
+        assert_eq!(text(&mut stranger, "SELECT CONNECTION_ID()").await, id, "it lives");
+        stranger.disconnect().await.unwrap();
         killer.disconnect().await.unwrap();
     });
 }

@@ -223,6 +223,14 @@ fn long_data(raw: &mut Raw) {
     assert_eq!(row[..2], [0, 0]);
     assert_eq!(row[2..6], 70_002_u32.to_le_bytes());
     raw.until_eof();
+    // Connector/J leaves the types out where all values are NULL.
+    let prepared = raw.prepare("SELECT ? IS NULL");
+    raw.command(byte::STMT_EXECUTE, &execute(prepared.statement, 0, &[0, 0, 7, 0, 0, 0]));
+    assert_eq!(raw.error(), 1210);
+    raw.command(byte::STMT_EXECUTE, &execute(prepared.statement, 0, &[1, 0]));
+    raw.columns();
+    assert_eq!(raw.packet()[..3], [0, 0, 1]);
+    raw.until_eof();
 }
 
 #[test]
@@ -234,6 +242,10 @@ fn commands_that_are_answered_here() {
     raw.ok();
     raw.command(byte::INIT_DB, b"mysql");
     raw.ok();
+    raw.command(byte::INIT_DB, b"nosuchschema");
+    assert_eq!(raw.error(), 1049);
+    raw.query("UPDATE db SET nothing = 1");
+    assert_eq!(raw.error(), 1054, "still in mysql");
     raw.query("UPDATE demo.nothing SET a = 1");
     assert_eq!(raw.error(), 1146);
     raw.command(byte::STATISTICS, &[]);

@@ -117,12 +117,25 @@ async fn tracked_state_follows_its_client(proxy: &Proxy) {
     assert_eq!(error(&mut a, "USE mysql; SELECT nonsense FROM nowhere").await, 1146);
     assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
     assert_eq!(text(&mut a, "SELECT DATABASE()").await, "mysql", "changed inside of several statements");
-    // A schema that does not exist shows at the next statement, and only to its client.
-    run(&mut a, &["USE missing"]).await;
-    assert_eq!(error(&mut a, "SELECT 1").await, 1049);
-    assert_eq!(text(&mut b, "SELECT 1").await, "1");
+    // A schema that does not exist is refused, and the old one stays.
+    for sql in ["USE missing", "USE `mis``sing`"] {
+        assert_eq!(error(&mut a, sql).await, 1049);
+        assert_eq!(text(&mut a, "SELECT DATABASE()").await, "mysql");
+    }
+    assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
+    a_schema_that_is_missing_at_login_can_be_left(proxy).await;
     a.disconnect().await.unwrap();
     b.disconnect().await.unwrap();
+}
+
+/// A login does not ask a server, so that a schema that does not exist shows later; USE must get out of it.
+async fn a_schema_that_is_missing_at_login_can_be_left(proxy: &Proxy) {
+    let options = proxy.login_options("demo", "demo").db_name(Some("missing")).max_allowed_packet(Some(1 << 24)).wait_timeout(Some(28_800));
+    let mut client = Conn::new(options).await.unwrap();
+    assert_eq!(error(&mut client, "SELECT 1").await, 1049);
+    run(&mut client, &["USE other"]).await;
+    assert_eq!(text(&mut client, "SELECT DATABASE()").await, "other");
+    client.disconnect().await.unwrap();
 }
 
 async fn isolation(client: &mut Conn) -> String {

@@ -32,10 +32,12 @@ pub(crate) struct Reads {
     pub(crate) insert_id: Option<u64>,
     /// Warnings, to be forgotten.
     pub(crate) warnings: bool,
+    /// Not the schema: the statement is a USE. The one before may not exist.
+    pub(crate) no_schema: bool,
 }
 
 impl Reads {
-    const NOTHING: Self = Self { insert_id: None, warnings: false };
+    const NOTHING: Self = Self { insert_id: None, warnings: false, no_schema: false };
 }
 
 /// One command and what it means for the connection.
@@ -102,7 +104,7 @@ impl Backend {
             steps.push((Step::MultiStatements(session.multi_statements), option));
         }
         if state.names != session.names
-            && let Some(sql) = session.names.statement(Collate::Exact)
+            && let Some(sql) = session.names.statement(Collate::Exact, self.state.product)
         {
             if let Some(wanted) = session.names.schema().filter(|wanted| schema != Some(wanted)) {
                 steps.push((Step::Schema(wanted), init_db(wanted)));
@@ -115,7 +117,7 @@ impl Backend {
                 steps.push((Step::Variable(name, literal), query(&tracked::statement(name, literal))));
             }
         }
-        if schema != Some(session.schema.as_str()) {
+        if !reads.no_schema && schema != Some(session.schema.as_str()) {
             steps.push((Step::Schema(&session.schema), init_db(&session.schema)));
         }
         if let Some(id) = reads.insert_id {
@@ -145,8 +147,8 @@ impl Backend {
     /// A collation of the other product in a handshake: the server falls back to the character set's default, and so does
     /// this. `false` = that is not it.
     async fn fall_back(&mut self, session: &SessionState) -> Result<bool, BrokenBackend> {
-        let exact = session.names.statement(Collate::Exact);
-        match session.names.statement(Collate::Default) {
+        let exact = session.names.statement(Collate::Exact, self.state.product);
+        match session.names.statement(Collate::Default, self.state.product) {
             Some(sql) if Some(&sql) != exact.as_ref() => Ok(self.run(&sql).await?.is_ok()),
             _ => Ok(false),
         }

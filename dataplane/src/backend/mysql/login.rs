@@ -9,7 +9,7 @@ use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
 
 use super::call::BrokenBackend;
-use super::{Backend, BackendState, KEY_CAPABILITIES, Registry, ServerLogin};
+use super::{Backend, BackendState, KEY_CAPABILITIES, Product, Registry, ServerLogin};
 use crate::config::Server;
 use crate::pool::{ConnectError, Fault, PoolKey, ServerError};
 use crate::session::mysql::names::Names;
@@ -53,7 +53,8 @@ pub(super) async fn connect(
     refuse(&payload)?;
     let greeting = Greeting::decode(&payload).map_err(protocol)?;
     let capabilities = negotiate(&greeting, Capabilities(u32::try_from(key.parts().capabilities).unwrap_or_default()))?;
-    let charset = handshake_charset(login.charset, &greeting.server_version);
+    let product = Product::of(&greeting.server_version);
+    let charset = handshake_charset(login.charset, product);
     let request = SslRequest { capabilities: capabilities.with(Capabilities::SSL), max_packet: MAX_PACKET, charset };
     wire.encrypt(&server, &greeting, request).await?;
     let capabilities = if wire.link.tls().is_some() { request.capabilities } else { capabilities };
@@ -79,6 +80,7 @@ pub(super) async fn connect(
         link: wire.finish(),
         state: Box::new(BackendState {
             thread_id: greeting.connection_id,
+            product,
             capabilities,
             schema: None,
             names: Names::login(login.charset),
@@ -118,9 +120,9 @@ impl Backend {
 
 /// MariaDB does not know MySQL 8's collations and would fall back to its own default character set: it gets the same
 /// character set with a collation that it knows, which is also what an alignment falls back to.
-fn handshake_charset(id: u8, server_version: &str) -> u8 {
+fn handshake_charset(id: u8, product: Product) -> u8 {
     let unknown = charset::collation(u16::from(id)).is_some_and(|(_, name)| name.contains("_0900_"));
-    if unknown && server_version.contains("MariaDB") { charset::UTF8MB4_GENERAL_CI } else { id }
+    if unknown && product == Product::Mariadb { charset::UTF8MB4_GENERAL_CI } else { id }
 }
 
 fn negotiate(greeting: &Greeting, client: Capabilities) -> Result<Capabilities, ConnectError> {

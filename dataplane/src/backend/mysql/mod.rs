@@ -32,7 +32,6 @@ pub(crate) const KEY_CAPABILITIES: Capabilities = Capabilities(
         | Capabilities::NO_SCHEMA.0
         | Capabilities::ODBC.0
         | Capabilities::LOCAL_FILES.0
-        | Capabilities::IGNORE_SPACE.0
         | Capabilities::INTERACTIVE.0
         | Capabilities::TRANSACTIONS.0
         | Capabilities::MULTI_STATEMENTS.0
@@ -60,11 +59,29 @@ pub(crate) struct Backend {
     pub(crate) state: Box<BackendState>,
 }
 
+/// Whose server it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Product {
+    /// MySQL.
+    Mysql,
+    /// MariaDB.
+    Mariadb,
+}
+
+impl Product {
+    /// As the version of its greeting says.
+    pub(crate) fn of(server_version: &str) -> Self {
+        if server_version.contains("MariaDB") { Self::Mariadb } else { Self::Mysql }
+    }
+}
+
 /// What is known of it.
 #[derive(Debug)]
 pub(crate) struct BackendState {
     /// The server's id of it, for KILL.
     pub(crate) thread_id: u32,
+    /// Whose server it is.
+    pub(crate) product: Product,
     /// Negotiated.
     pub(crate) capabilities: Capabilities,
     /// Current schema; `None` = none or unknown.

@@ -3,6 +3,7 @@
 use quorumsql_wire::mysql::column::Column;
 use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 
+use super::facts::Facts;
 use super::statement::Plan;
 use super::{Client, Flow};
 use crate::config::Protocol;
@@ -16,7 +17,10 @@ impl Client {
         // The connection in hand knows of the last statement.
         let on_server = self.held.is_some() && (pins.hard() || pins.warnings || pins.found_rows);
         let flow = match local {
-            Local::Use(schema) => self.use_schema(schema, sequence).await,
+            Local::Use(schema) => {
+                plan.schema = Some(schema);
+                return None;
+            }
             Local::Set(set) => self.set(set, plan, sequence).await?,
             Local::EndTransaction if self.held.is_none() || !pins.hard() => {
                 self.state.last.local(None);
@@ -72,23 +76,31 @@ impl Client {
         let variables = &config.side(Protocol::Mysql).variables;
         let last = &self.state.last;
         let counts = matches!(question, Question::Diagnostics(_));
-        let number = |name: String, value: String| (Column::integer(name), value);
+        let facts = Facts::new(&self.state.names, &variables.server_version);
+        let variable = |name: String, value: String| (facts.variable(name, &value), value);
         let cells = match question {
-            Question::ConnectionId(name) => vec![number(name, self.session.id().to_string())],
-            Question::FoundRows(name) => vec![number(name, last.found_rows.to_string())],
-            Question::RowCount(name) => vec![number(name, last.row_count.to_string())],
+            Question::ConnectionId(name) => vec![(facts.connection_id(name), self.session.id().to_string())],
+            Question::FoundRows(name) => vec![(facts.number(name), last.found_rows.to_string())],
+            Question::RowCount(name) => vec![(facts.number(name), last.row_count.to_string())],
             Question::Diagnostics(names) => {
                 let count = i32::from(last.error.is_some()).to_string();
-                names.into_iter().map(|name| number(name, count.clone())).collect()
+                names.into_iter().map(|name| (facts.counter(name), count.clone())).collect()
             }
-            Question::VersionComment => vec![(Column::text("@@version_comment"), "(ProxySQL)".to_owned())],
-            Question::Version(name) => vec![(Column::text(name), variables.server_version.clone())],
-            Question::User => vec![(Column::text("USER()"), user)],
-            Question::DatabaseAndUser => vec![(Column::text("DATABASE()"), schema), (Column::text("USER()"), user)],
+            Question::VersionComment => vec![variable("@@version_comment".to_owned(), "(ProxySQL)".to_owned())],
+            Question::Version(name) => {
+                // The prefix is only for the greeting: by it MariaDB's replication told old clients apart.
+                let version = &variables.server_version;
+                let version = version.strip_prefix("5.5.5-").unwrap_or(version);
+                let is_variable = name.starts_with('@');
+                let column = if is_variable { facts.variable(name, version) } else { facts.certain_text(name, version.chars().count()) };
+                vec![(column, version.to_owned())]
+            }
+            Question::User => vec![(facts.user(), user)],
+            Question::DatabaseAndUser => vec![(facts.schema(), schema), (facts.user(), user)],
             Question::CharacterSets => {
                 let names = ["client", "connection", "server", "database"];
                 let charset = self.state.names.client().to_owned();
-                names.iter().map(|name| (Column::text(format!("@@character_set_{name}")), charset.clone())).collect()
+                names.iter().map(|name| variable(format!("@@character_set_{name}"), charset.clone())).collect()
             }
         };
         if !counts {
@@ -101,7 +113,7 @@ impl Client {
 
     /// SHOW WARNINGS when the last statement left nothing but perhaps its error.
     async fn show_error(&mut self, sequence: u8) -> Flow {
-        let columns = ["Level", "Code", "Message"].map(Column::text);
+        let columns = Facts::new(&self.state.names, &self.ctx.config().side(Protocol::Mysql).variables.server_version).warnings();
         match self.state.last.error.clone() {
             Some((code, text)) => self.send_rows(sequence, &columns, &[&["Error", &code.to_string(), &text]]).await,
             None => self.send_rows(sequence, &columns, &[]).await,

@@ -40,7 +40,7 @@ impl Client {
             Command::Ping => self.send_ok(sequence, "").await,
             Command::InitDb(name) => {
                 let name = String::from_utf8_lossy(name).into_owned();
-                self.use_schema(name, sequence).await
+                Box::pin(self.init_db(request, name)).await
             }
             Command::SetOption(option) => {
                 if option > 1 {
@@ -61,14 +61,6 @@ impl Client {
             Command::ProcessKill(id) => Box::pin(self.kill(id, false, sequence)).await,
             Command::Other(_) => self.send_error(sequence, error_code::UNKNOWN_COMMAND, "Unknown command").await,
         }
-    }
-
-    /// USE and COM_INIT_DB: only the name changes; connections are aligned before the next statement.
-    pub(super) async fn use_schema(&mut self, name: String, sequence: u8) -> Flow {
-        self.session.facts.borrow_mut().database.clone_from(&name);
-        self.state.last.local(None);
-        self.state.schema = name;
-        self.send_ok(sequence, "").await
     }
 
     /// COM_STATISTICS, of this worker.

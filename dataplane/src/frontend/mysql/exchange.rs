@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
-use quorumsql_wire::mysql::{AnswerScanner, PacketWriter};
+use quorumsql_wire::mysql::{AnswerScanner, ErrPacket, PacketWriter};
 use quorumsql_wire::sql::Effects;
 
 use super::prepared::send_execute;
@@ -107,6 +107,7 @@ impl Client {
                 insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
                     .then_some(self.state.last_insert_id.value),
                 warnings: !own && plan.sent.effects.contains(Effects::SHOW_WARNINGS),
+                no_schema: plan.schema.is_some(),
             };
             match self.attempt(&mut server, &mut work, reads, sequence).await {
                 Attempt::Answered(answer) => {
@@ -114,6 +115,9 @@ impl Client {
                     return Flow::Continue;
                 }
                 Attempt::Unsent(Unsent::Refused(payload)) => {
+                    if let Ok(error) = ErrPacket::decode(&payload) {
+                        self.state.last.failed(error.code, error.message);
+                    }
                     self.keep_or_release(server).await;
                     return self.send_payload(sequence, &payload).await;
                 }

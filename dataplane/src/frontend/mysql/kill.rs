@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quorumsql_wire::mysql::error_code;
+use tokio::sync::mpsc;
 
 use super::{Client, Flow};
 use crate::backend::mysql::Mysql;
@@ -24,36 +25,52 @@ pub(super) enum Aim {
     Connection,
 }
 
+/// Whose session it is that is to be killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Same,
+    Other,
+}
+
 impl Client {
     /// KILL, COM_PROCESS_KILL.
     pub(super) async fn kill(&mut self, id: u32, query_only: bool, sequence: u8) -> Flow {
         let slot = u8::try_from(id >> 24).unwrap_or_default();
-        if slot != 0 && slot != self.ctx.slot() {
-            let node = self.ctx.shared().node_name(slot).map_or_else(|| format!("the node in slot {slot}"), |name| format!("node {name}"));
-            let text = format!("Unknown thread id: {id} (a session of {node}; send the KILL there)");
+        if slot != self.ctx.slot()
+            && let Some(node) = self.ctx.shared().node_name(slot)
+        {
+            let text = format!("Unknown thread id: {id} (a session of node {node}; send the KILL there)");
             return self.send_error(sequence, error_code::NO_SUCH_THREAD, text).await;
         }
-        self.kill_session(id, query_only);
-        self.send_ok(sequence, "").await
+        match self.kill_session(id, query_only).await {
+            Some(Owner::Same) => self.send_ok(sequence, "").await,
+            Some(Owner::Other) => self.send_error(sequence, error_code::KILL_DENIED, format!("You are not owner of thread {id}")).await,
+            None => self.send_error(sequence, error_code::NO_SUCH_THREAD, format!("Unknown thread id: {id}")).await,
+        }
     }
 
-    /// Kills a session of the same user, on whatever worker of this node it is; anything else is ignored.
-    fn kill_session(&self, id: u32, query_only: bool) {
+    /// Kills a session of the same user, on whatever worker of this node it is; tells whose it is. A worker that is too busy
+    /// to be asked has none.
+    async fn kill_session(&self, id: u32, query_only: bool) -> Option<Owner> {
         let signal = if query_only { Signal::KillQuery } else { Signal::Kill };
         let shared = self.ctx.shared();
+        let (tell, mut told) = mpsc::channel(shared.seats.len());
         for worker in 0..shared.seats.len() {
-            let user = self.identity.user.name.clone();
+            let (user, tell) = (self.identity.user.name.clone(), tell.clone());
             shared.run_on(worker, move |ctx| {
                 let sessions = ctx.sessions();
-                let same_user = sessions
-                    .process_list(worker, &ctx.shared().rows)
-                    .iter()
-                    .any(|row| row.id == id && row.protocol == Protocol::Mysql && row.facts.user == user);
-                if same_user {
+                let list = sessions.process_list(worker, &ctx.shared().rows);
+                let Some(row) = list.iter().find(|row| row.id == id && row.protocol == Protocol::Mysql) else { return };
+                let owner = if row.facts.user == user { Owner::Same } else { Owner::Other };
+                if owner == Owner::Same {
                     sessions.signal(id, signal);
                 }
+                // Whoever asked may be gone.
+                let _ = tell.try_send(owner);
             });
         }
+        drop(tell);
+        told.recv().await
     }
 
     /// Stops what runs on a server connection, by a connection of its own, without waiting for it. The statement's own

@@ -263,11 +263,15 @@ impl Login {
             facts.user.clone_from(&identity.user.name);
             facts.database.clone_from(&schema);
         }
+        let mut state = SessionState::new(schema, charset, capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        if capabilities.contains(Capabilities::IGNORE_SPACE) {
+            state.ignore_space();
+        }
         Box::new(Client {
             key: pool_key(&identity.user.name, capabilities),
             pool: Pool::of(&ctx),
             server_login: ServerLogin { proof, charset },
-            state: SessionState::new(schema, charset, capabilities.contains(Capabilities::MULTI_STATEMENTS)),
+            state,
             link: wire.link,
             login_sequence: wire.sequence,
             session,

@@ -10,6 +10,7 @@ mod answer;
 mod commands;
 mod count;
 mod exchange;
+mod facts;
 mod internal;
 mod kill;
 mod login;

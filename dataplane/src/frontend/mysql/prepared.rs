@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use quorumsql_wire::mysql::column::kind;
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use quorumsql_wire::mysql::params::ExecuteBody;
@@ -148,7 +149,7 @@ impl Client {
             return self.send_error(sequence, NO_OPEN_CURSOR, format!("The statement ({id}) has no open cursor.")).await;
         };
         let sent = Sent { class, effects: Effects::NONE, harmless_set: true, single_set: false, multiplex: None, server_tracks: true };
-        let plan = Plan { hostgroup: held.hostgroup(), on_held: true, sent, absorbed: None, config: self.ctx.config() };
+        let plan = Plan { hostgroup: held.hostgroup(), on_held: true, sent, absorbed: None, schema: None, config: self.ctx.config() };
         self.run(&plan, Work::Fetch { request, id, text: &text }, sequence).await
     }
 }
@@ -249,7 +250,11 @@ fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(
         statement.types.extend_from_slice(types);
     }
     if statement.types.len() != 2 * usize::from(statement.parameters) {
-        return Err(wrong());
+        // Types may be missing where there is nothing but NULL, as Connector/J sends it.
+        if !(0..usize::from(statement.parameters)).all(|index| body.is_null(index)) {
+            return Err(wrong());
+        }
+        statement.types = [kind::NULL, 0].repeat(usize::from(statement.parameters));
     }
     let is_long = |index: usize| statement.long_data.iter().any(|(parameter, _)| usize::from(*parameter) == index).then_some(&b""[..]);
     body.check_values(&statement.types, |index| is_long(index).is_some()).map_err(|_| wrong())

@@ -22,13 +22,18 @@ impl Client {
     /// Takes over what the answer says, and decides whether the connection is kept.
     pub(super) async fn settle(&mut self, mut server: PooledConnection<Mysql>, plan: &Plan, work: &Work<'_>, answer: Answer) {
         let changed = server.state.on_answer(&answer);
-        if changed.schema
+        let preparing = matches!(work, Work::Prepare { .. });
+        let failed = if answer.error.is_some() { Failed::Yes } else { Failed::No };
+        // Not every server tells what a USE has done.
+        if !changed.schema && failed == Failed::No && plan.schema.is_some() {
+            server.state.schema.clone_from(&plan.schema);
+        }
+        if (changed.schema || plan.schema.is_some() && failed == Failed::No)
             && let Some(schema) = &server.state.schema
         {
             self.state.schema.clone_from(schema);
+            self.session.facts.borrow_mut().database.clone_from(schema);
         }
-        let preparing = matches!(work, Work::Prepare { .. });
-        let failed = if answer.error.is_some() { Failed::Yes } else { Failed::No };
         if failed == Failed::No && !preparing {
             self.note_set(&mut server, plan, &answer);
         }

@@ -26,6 +26,8 @@ pub(super) struct Plan {
     pub(super) sent: Sent,
     /// A SET that the session understands but that goes to the held connection.
     pub(super) absorbed: Option<Absorbed>,
+    /// The schema that it changes to, when it is a USE.
+    pub(super) schema: Option<String>,
     /// The configuration under which it was routed.
     pub(super) config: Rc<Snapshot>,
 }
@@ -67,6 +69,17 @@ impl Client {
 
     /// COM_FIELD_LIST goes to the user's default hostgroup, or to the held connection.
     pub(super) async fn field_list(&mut self, request: Request) -> Flow {
+        let plan = self.neutral_plan();
+        self.run(&plan, Work::FieldList(&request), request.answer_sequence).await
+    }
+
+    /// COM_INIT_DB goes there, too: only a server knows whether the schema exists and may be used.
+    pub(super) async fn init_db(&mut self, request: Request, schema: String) -> Flow {
+        let plan = Plan { schema: Some(schema), ..self.neutral_plan() };
+        self.run(&plan, Work::Query(&request), request.answer_sequence).await
+    }
+
+    fn neutral_plan(&self) -> Plan {
         let config = self.ctx.config();
         let on_held = self.held.is_some();
         let sent = Sent {
@@ -77,8 +90,8 @@ impl Client {
             multiplex: None,
             server_tracks: true,
         };
-        let plan = Plan { hostgroup: self.identity.user.default_hostgroup, on_held, sent, absorbed: None, config };
-        self.run(&plan, Work::FieldList(&request), request.answer_sequence).await
+        let hostgroup = self.held.as_ref().map_or(self.identity.user.default_hostgroup, |held| held.hostgroup());
+        Plan { hostgroup, on_held, sent, absorbed: None, schema: None, config }
     }
 
     /// How statements are read now.
@@ -118,6 +131,7 @@ impl Client {
                 server_tracks: true,
             },
             absorbed: None,
+            schema: None,
             config,
         };
         if form == Form::Text

@@ -112,6 +112,9 @@ impl Client {
         self.key = pool_key(&user.name, self.capabilities);
         self.server_login = ServerLogin { proof, charset };
         self.state = SessionState::new(schema, charset, self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        if self.capabilities.contains(Capabilities::IGNORE_SPACE) {
+            self.state.ignore_space();
+        }
         self.identity.user = user;
     }
 

@@ -8,7 +8,7 @@ use crate::config::Variables;
 /// What a statement is, before a server is asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Local {
-    /// `USE schema`.
+    /// `USE schema`: its name is learned here, whether it exists only from a server.
     Use(String),
     /// A SET.
     Set(SetStatement),

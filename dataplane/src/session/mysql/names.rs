@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use quorumsql_wire::mysql::charset;
 
+use crate::backend::mysql::Product;
+
 /// How `character_set_client`, `_connection`, `_results` and `collation_connection` were set last.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Names {
@@ -21,6 +23,9 @@ enum Base {
     Set { charset: String, collation: Option<String> },
     /// `SET CHARACTER SET`: the connection's are those of the schema at that time.
     Schema { charset: String, schema: String },
+    /// COM_RESET_CONNECTION on a connection with this collation id of the handshake. MariaDB returns to that, MySQL to the
+    /// server's own character set.
+    Reset(u8),
     /// Not known, as after a reset: never equal to what a session wants.
     Unknown,
 }
@@ -72,6 +77,11 @@ impl Names {
         Self { base: Base::Login(id), single: None }
     }
 
+    /// As COM_RESET_CONNECTION leaves them behind that handshake.
+    pub(crate) const fn reset(id: u8) -> Self {
+        Self { base: Base::Reset(id), single: None }
+    }
+
     /// Takes over a change; `schema` is the current one.
     pub(crate) fn apply(&mut self, change: NamesChange, schema: &str) {
         match change {
@@ -94,10 +104,30 @@ impl Names {
     pub(crate) fn client(&self) -> &str {
         let single = self.single.as_ref().and_then(|single| single.client.as_deref());
         single.unwrap_or(match &self.base {
-            Base::Login(id) => charset::collation(u16::from(*id)).map_or("", |(charset, _)| charset),
+            Base::Login(id) | Base::Reset(id) => charset::collation(u16::from(*id)).map_or("", |(charset, _)| charset),
             Base::Set { charset, .. } | Base::Schema { charset, .. } => charset,
             Base::Unknown => "",
         })
+    }
+
+    /// Collation id of texts in results, as far as it shows here; of NULL, which is each text's own, that of names.
+    pub(crate) fn results(&self, product: Product) -> u16 {
+        let default = |charset: &str| match (charset, product) {
+            ("utf8mb4", Product::Mysql) => charset::collation_id("utf8mb4_0900_ai_ci"),
+            ("utf8", _) => Some(u16::from(charset::UTF8_GENERAL_CI)),
+            _ => charset::default_collation_id(charset),
+        };
+        let single = self.single.as_ref().and_then(|single| single.results.as_deref());
+        let id = match (single, &self.base) {
+            (Some("NULL"), _) => None,
+            (Some(charset), _) => default(charset),
+            (None, Base::Reset(_)) if product == Product::Mysql => default("utf8mb4"),
+            (None, Base::Login(id) | Base::Reset(id)) => Some(u16::from(*id)),
+            (None, Base::Set { collation: Some(collation), .. }) => charset::collation_id(collation),
+            (None, Base::Set { charset, .. } | Base::Schema { charset, .. }) => default(charset),
+            (None, Base::Unknown) => None,
+        };
+        id.unwrap_or(u16::from(charset::UTF8_GENERAL_CI))
     }
 
     /// The schema in which [`Self::statement`] must run, if it matters.
@@ -110,9 +140,10 @@ impl Names {
 
     /// The statement that brings a connection to these names; `collate` = with the collation of a handshake id. Nothing for an
     /// id that no server has.
-    pub(crate) fn statement(&self, collate: Collate) -> Option<String> {
+    pub(crate) fn statement(&self, collate: Collate, product: Product) -> Option<String> {
         let mut sql = match &self.base {
-            Base::Login(id) => {
+            Base::Reset(_) if product == Product::Mysql => "SET NAMES DEFAULT".to_owned(),
+            Base::Login(id) | Base::Reset(id) => {
                 let (charset, collation) = charset::collation(u16::from(*id))?;
                 match collate {
                     Collate::Exact => format!("SET NAMES {charset} COLLATE {collation}"),
@@ -184,12 +215,14 @@ mod tests {
             ),
             (after(&[NamesChange::Results(None), set(None)]), Collate::Exact, Some("SET NAMES latin1")),
             (after(&[set(None), NamesChange::CharacterSet("ascii".into())]), Collate::Exact, Some("SET CHARACTER SET ascii")),
+            (Names::reset(255), Collate::Default, Some("SET NAMES utf8mb4")),
             (Names::UNKNOWN, Collate::Exact, None),
         ];
         for (names, collate, expected) in cases {
-            assert_eq!(names.statement(collate).as_deref(), expected);
+            assert_eq!(names.statement(collate, Product::Mariadb).as_deref(), expected);
         }
         assert_eq!(after(&[NamesChange::CharacterSet("ascii".into())]).schema(), Some("shop"));
         assert_eq!(after(&[]).schema(), None);
+        assert_eq!(Names::reset(45).statement(Collate::Exact, Product::Mysql).as_deref(), Some("SET NAMES DEFAULT"));
     }
 }

@@ -31,6 +31,12 @@ pub(crate) struct Last {
 impl Last {
     const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None };
 
+    /// The statement did not get as far as to run.
+    pub(crate) fn failed(&mut self, code: u16, text: String) {
+        self.error = Some((code, text));
+        self.row_count = -1;
+    }
+
     /// The statement was answered here, with so many rows.
     pub(crate) fn local(&mut self, rows: Option<u64>) {
         self.error = None;
@@ -42,7 +48,7 @@ impl Last {
 /// One client's logical state.
 #[derive(Debug)]
 pub(crate) struct SessionState {
-    /// Schema, never validated here: a missing one shows when a statement reaches a server.
+    /// Schema: that of the login, which may not exist, or the last that a server took.
     pub(crate) schema: String,
     /// `autocommit`.
     pub(crate) autocommit: bool,
@@ -89,6 +95,14 @@ impl SessionState {
     pub(crate) fn reset(&mut self, multi_statements: bool) {
         let last = Last { error: None, ..self.last };
         *self = Self { last, ..Self::new(std::mem::take(&mut self.schema), self.login_charset, multi_statements) };
+        self.names = Names::reset(self.login_charset);
+    }
+
+    /// CLIENT_IGNORE_SPACE at login sets a mode. It is not left to the login at a server, because a connection loses it when it
+    /// is reset.
+    pub(crate) fn ignore_space(&mut self) {
+        let mode = "CONCAT_WS(',', NULLIF(@@GLOBAL.sql_mode, ''), 'IGNORE_SPACE')";
+        self.variables.insert(tracked::SQL_MODE, mode.to_owned());
     }
 
     /// Remembers what an absorbed SET says.
@@ -100,7 +114,9 @@ impl SessionState {
             self.names.apply(NamesChange::clone(change), &self.schema);
         }
         tracked::apply(&mut self.variables, &absorbed.variables);
-        if let Some(mode) = self.variables.get(tracked::SQL_MODE) {
+        if absorbed.variables.iter().any(|(name, _)| *name == tracked::SQL_MODE)
+            && let Some(mode) = self.variables.get(tracked::SQL_MODE)
+        {
             self.no_backslash_escapes = tracked::has_mode(mode, "NO_BACKSLASH_ESCAPES");
         }
     }

@@ -426,6 +426,17 @@ pub fn default_collation_id(charset: &str) -> Option<u16> {
     SUFFIXES.iter().find_map(|suffix| collation_id(&format!("{charset}_{suffix}")))
 }
 
+/// Most bytes that a character of a character set takes, lower case.
+#[must_use]
+pub fn width(charset: &str) -> u32 {
+    match charset {
+        "utf8mb4" | "utf16" | "utf16le" | "utf32" | "gb18030" => 4,
+        "utf8" | "utf8mb3" | "ujis" | "eucjpms" => 3,
+        "big5" | "cp932" | "euckr" | "gb2312" | "gbk" | "sjis" | "ucs2" => 2,
+        _ => 1,
+    }
+}
+
 /// `true` if a server has a character set of this name, lower case (`utf8` is an alias).
 #[must_use]
 pub fn is_charset(name: &str) -> bool {

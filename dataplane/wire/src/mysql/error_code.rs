@@ -50,6 +50,8 @@ codes! {
     EMPTY_QUERY = 1065 b"42000";
     /// `ER_NO_SUCH_THREAD`.
     NO_SUCH_THREAD = 1094 b"HY000";
+    /// `ER_KILL_DENIED_ERROR`: another user's session.
+    KILL_DENIED = 1095 b"HY000";
     /// `ER_UNKNOWN_ERROR`.
     UNKNOWN = 1105 b"HY000";
     /// `ER_UNKNOWN_CHARACTER_SET`.

@@ -82,6 +82,8 @@ struct Statement {
     base: u32,
     /// A word that decides came from an executable comment, which some servers skip.
     doubtful: bool,
+    /// It names accounts, whose `@` begins no user variable.
+    accounts: bool,
     /// The token before was the parenthesis of a call of LAST_INSERT_ID.
     calls_last_insert_id: bool,
 }
@@ -91,8 +93,13 @@ impl Statement {
         let mut keyword = Keyword::Unknown;
         let starting = self.lead == Lead::Start;
         match token {
-            Token::Word(word, _) => {
+            Token::Word(word, text) => {
                 keyword = word;
+                self.accounts |= match self.previous {
+                    None => matches!(word, Keyword::Grant | Keyword::Revoke),
+                    Some(Keyword::Create | Keyword::Alter | Keyword::Drop | Keyword::Rename) => text.eq_ignore_ascii_case(b"user"),
+                    Some(_) => false,
+                };
                 self.effect(word);
                 self.on_word(word);
             }
@@ -101,6 +108,7 @@ impl Statement {
                 self.depth = self.depth.saturating_sub(1);
                 self.calls_last_insert_id = false;
             }
+            Token::UserVariable if self.accounts => {}
             Token::UserVariable => self.effects |= Effects::USER_VARIABLE,
             Token::SystemVariable(_, name) => self.system_variable(name),
             _ => {}

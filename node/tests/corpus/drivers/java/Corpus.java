@@ -21,6 +21,7 @@ import java.sql.SQLWarning;
 import java.sql.Statement;
 import java.sql.Types;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -153,7 +154,7 @@ public final class Corpus {
         ResultSetMetaData about = found.getMetaData();
         List<Object> columns = new ArrayList<>();
         for (int i = 1; i <= about.getColumnCount(); i++) {
-            columns.add(List.of(about.getColumnLabel(i), about.getColumnName(i), about.getTableName(i), about.getColumnTypeName(i), about.getColumnType(i),
+            columns.add(Arrays.asList(about.getColumnLabel(i), about.getColumnName(i), about.getTableName(i), about.getColumnTypeName(i), about.getColumnType(i),
                 about.getPrecision(i), about.getScale(i), about.getColumnDisplaySize(i), about.isNullable(i), about.isSigned(i)));
         }
         List<Object> rows = new ArrayList<>();
