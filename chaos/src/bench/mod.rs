@@ -31,8 +31,10 @@ enum Part {
     Pgsql,
     /// Idle clients, big results, rules that do not match.
     Memory,
-    /// Clusters of 1, 3 and 5 nodes: commits, LOAD until live, reads, leaders that end, snapshots, idle nodes.
+    /// Clusters of 1, 3 and 5 nodes: commits, LOAD until live, reads, leaders that end, idle nodes.
     Consensus,
+    /// Many users: written, loaded, taken over by a learner.
+    Snapshot,
 }
 
 /// Options of `bench`.
@@ -63,7 +65,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let clients: Vec<usize> = args.clients.iter().copied().map(usize::from).collect();
     let mut failed = 0_u32;
-    for part in [Part::Mysql, Part::Pgsql, Part::Memory, Part::Consensus] {
+    for part in [Part::Mysql, Part::Pgsql, Part::Memory, Part::Consensus, Part::Snapshot] {
         if !args.parts.is_empty() && !args.parts.contains(&part) {
             continue;
         }
@@ -71,7 +73,8 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
             Part::Mysql => vec![point_selects(Protocol::Mysql, &clients, args.seconds)],
             Part::Pgsql => vec![point_selects(Protocol::Pgsql, &clients, args.seconds)],
             Part::Memory => [Protocol::Mysql, Protocol::Pgsql].map(|protocol| memory(&runtime, protocol, args.seconds)).into(),
-            Part::Consensus => vec![runtime.block_on(consensus::run(args.seconds)), runtime.block_on(snapshot::run(args.users))],
+            Part::Consensus => vec![runtime.block_on(consensus::run(args.seconds))],
+            Part::Snapshot => vec![runtime.block_on(snapshot::run(args.users))],
         };
         for error in outcomes.into_iter().filter_map(Result::err) {
             println!("\nended before its time: {error:#}\n");
