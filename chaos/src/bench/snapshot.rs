@@ -45,7 +45,7 @@ pub(crate) async fn run(users: usize) -> anyhow::Result<()> {
 
 /// Writes the users in at least [`ENTRIES`] statements; returns how many.
 async fn fill(demo: &Demo, users: usize) -> anyhow::Result<usize> {
-    let rows = users.div_ceil(ENTRIES).max(1);
+    let rows = (users / ENTRIES).max(1);
     let statement = |first: usize| {
         let values: Vec<String> = (first..users.min(first + rows)).map(|user| format!("('user{user}', 'password{user}', 10)")).collect();
         format!("INSERT INTO mysql_users (username, password, default_hostgroup) VALUES {}", values.join(", "))
