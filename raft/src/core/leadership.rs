@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use openraft::{ServerState, async_runtime::WatchReceiver};
+use openraft::{Instant, ServerState, async_runtime::WatchReceiver};
 
 use super::Core;
 use crate::{proposer::Proposer, type_config::Raft};
@@ -15,12 +15,14 @@ const TICK: Duration = Duration::from_millis(250);
 /// Keeps the proposer up to date until openraft ends, which ends this node's part in consensus.
 pub(crate) async fn run(core: Arc<Core>) {
     // A regular shutdown ends openraft too, but aborts this task before.
-    let reason = follow(&core.raft, core.identity.node_id, &core.proposer).await;
+    let own = core.identity.node_id;
+    let reason = follow(&core.raft, own, &core.proposer, |age| core.contact.led(own, age)).await;
     core.stop(&reason);
 }
 
-/// Tells the proposer when this node leads and logs changes of leader, until openraft ends; says why it did.
-pub(crate) async fn follow(raft: &Raft, node_id: u64, proposer: &Proposer) -> String {
+/// Tells the proposer when this node leads, `quorum` how long ago a quorum answered it then, and logs changes of leader, until
+/// openraft ends; says why it did.
+pub(crate) async fn follow(raft: &Raft, node_id: u64, proposer: &Proposer, quorum: impl Fn(Duration)) -> String {
     let mut metrics = raft.metrics();
     let mut seen = None;
     loop {
@@ -29,6 +31,9 @@ pub(crate) async fn follow(raft: &Raft, node_id: u64, proposer: &Proposer) -> St
             return fatal.to_string();
         }
         let leads = now.state == ServerState::Leader && now.current_leader == Some(node_id);
+        if let Some(acked) = now.last_quorum_acked.as_ref().filter(|_| leads) {
+            quorum(acked.elapsed());
+        }
         let current = (now.current_term, now.current_leader, leads);
         if seen != Some(current) {
             if let Some(leader) =

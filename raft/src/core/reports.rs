@@ -46,6 +46,15 @@ impl Contact {
         *self.last.lock() = Some((leader, Instant::now()));
     }
 
+    /// This node led, and a quorum answered it this long ago: once it has stepped down, that was its last contact with a leader.
+    pub(crate) fn led(&self, own: u64, age: Duration) {
+        let Some(at) = Instant::now().checked_sub(age) else { return };
+        let mut last = self.last.lock();
+        if last.is_none_or(|(_, heard)| heard < at) {
+            *last = Some((own, at));
+        }
+    }
+
     /// Messages of leaders, heartbeats among them, that were accepted since the start.
     pub(crate) fn messages(&self) -> u64 {
         self.messages.load(Ordering::Relaxed)
@@ -231,6 +240,17 @@ mod tests {
 
     fn report(node_id: u64, term: u64, age_ms: u64) -> pb::NodeReport {
         pb::NodeReport { node_id, term, age_ms, ..Default::default() }
+    }
+
+    #[test]
+    fn a_leader_that_steps_down_was_in_contact_until_its_last_quorum() {
+        let contact = Contact::new();
+        assert_eq!(contact.last(), None);
+        contact.led(1, Duration::ZERO);
+        assert_eq!(contact.last().map(|(leader, _)| leader), Some(1));
+        contact.heard(2);
+        contact.led(1, Duration::from_secs(60));
+        assert_eq!(contact.last().map(|(leader, _)| leader), Some(2), "its successor was heard later");
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Node {
         node.raft.run();
         let followed = node.clone();
         host.spawn(async move {
-            let reason = leadership::follow(&followed.raft, id, &followed.proposer).await;
+            let reason = leadership::follow(&followed.raft, id, &followed.proposer, |_| {}).await;
             *followed.ended.lock() = Some(reason);
         });
         Ok(node)
