@@ -22,8 +22,14 @@ impl Client {
     /// Status of answers that no server gave.
     pub(super) fn status(&self) -> Status {
         let mut status = if self.state.autocommit { Status::AUTOCOMMIT } else { Status::default() };
-        if self.state.pins.transaction {
-            status = status.with(Status::IN_TRANS);
+        for (holds, bit) in [
+            (self.state.pins.transaction, Status::IN_TRANS),
+            (self.state.no_backslash_escapes, Status::NO_BACKSLASH_ESCAPES),
+            (self.state.tells_ansi_quotes, Status::ANSI_QUOTES),
+        ] {
+            if holds {
+                status = status.with(bit);
+            }
         }
         status
     }

@@ -117,6 +117,7 @@ impl Client {
             Some(status) => {
                 state.autocommit = status.contains(Status::AUTOCOMMIT);
                 state.no_backslash_escapes = status.contains(Status::NO_BACKSLASH_ESCAPES);
+                state.tells_ansi_quotes = status.contains(Status::ANSI_QUOTES);
                 state.pins.in_transaction(server.state.in_transaction());
             }
             None if answer.error.is_some() && !preparing => state.pins.transaction |= !state.autocommit,

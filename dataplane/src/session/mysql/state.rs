@@ -62,6 +62,8 @@ pub(crate) struct SessionState {
     pub(crate) multi_statements: bool,
     /// `NO_BACKSLASH_ESCAPES` as the last answer's status told.
     pub(crate) no_backslash_escapes: bool,
+    /// The last answer's status told `ANSI_QUOTES`.
+    pub(crate) tells_ansi_quotes: bool,
     /// `LAST_INSERT_ID()`.
     pub(crate) last_insert_id: InsertId,
     /// What the last statement left behind, where a server would remember it.
@@ -83,6 +85,7 @@ impl SessionState {
             login_charset,
             multi_statements,
             no_backslash_escapes: false,
+            tells_ansi_quotes: false,
             last_insert_id: InsertId::default(),
             last: Last::NOTHING,
             statements: Statements::default(),

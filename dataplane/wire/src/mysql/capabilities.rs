@@ -164,6 +164,8 @@ impl Status {
     pub const DB_DROPPED: Self = Self(0x100);
     /// `NO_BACKSLASH_ESCAPES` is in `sql_mode`.
     pub const NO_BACKSLASH_ESCAPES: Self = Self(0x200);
+    /// `ANSI_QUOTES` is in `sql_mode`; MariaDB says it, MySQL does not.
+    pub const ANSI_QUOTES: Self = Self(0x8000);
     /// The metadata of a prepared statement changed.
     pub const METADATA_CHANGED: Self = Self(0x400);
     /// The statement was slow.
