@@ -38,6 +38,21 @@ const OBJECTS: &str = "
 
 /// Kind of state, how it is made, how it is seen, what its maker sees, what the other sees.
 const KINDS: &[(Keeps, Make, &str, &str, &str)] = &[
+    // The schema of temporary objects, by its name.
+    (
+        Pinned,
+        &["CREATE FUNCTION pg_temp.mine() RETURNS text LANGUAGE sql AS $$SELECT 'secret'$$"],
+        "SELECT count(*) FROM pg_proc WHERE proname = 'mine'",
+        "1",
+        "0",
+    ),
+    (
+        Pinned,
+        &["SET search_path = pg_temp, public", "CREATE TABLE own_path (a int)"],
+        "SELECT count(*) FROM pg_class WHERE relname = 'own_path'",
+        "1",
+        "0",
+    ),
     // Settings, in every form.
     (Follows, &["SET work_mem = '8MB'"], "SHOW work_mem", "8MB", "4MB"),
     (Follows, &["SELECT 1; SET work_mem = '8MB'; SELECT 2"], "SHOW work_mem", "8MB", "4MB"),

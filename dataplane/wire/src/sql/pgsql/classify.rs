@@ -117,6 +117,7 @@ impl<'a> Statement<'a> {
         let mut keyword = Keyword::Unknown;
         let mut name = None;
         self.recovery = self.recovery.next(token);
+        self.note_temporary_schema(token);
         match token {
             Token::Word(word, text) => {
                 keyword = word;
@@ -144,6 +145,19 @@ impl<'a> Statement<'a> {
         }
         self.previous = Some(keyword);
         self.name = name;
+    }
+
+    /// `pg_temp` is the connection's own schema: what is made in it, and a search path that leads there, stays on the connection.
+    fn note_temporary_schema(&mut self, token: Token<'a>) {
+        const SCHEMA: &[u8] = b"pg_temp";
+        let names_it = match token {
+            Token::Word(_, text) | Token::Quoted(text) => text.eq_ignore_ascii_case(SCHEMA),
+            Token::String(body) if self.lead == Lead::Set => body.windows(SCHEMA.len()).any(|part| part.eq_ignore_ascii_case(SCHEMA)),
+            _ => false,
+        };
+        if names_it {
+            self.effects |= Effects::TEMP_TABLE;
+        }
     }
 
     /// A name comes, which may be one that takes a list in parentheses without being called.
