@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use quorumsql_chaos::cluster::Demo;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -34,6 +35,7 @@ fn garbage_on_every_port_ends_that_connection_only() {
 
 #[test]
 fn clients_in_masses_that_never_speak_keep_nobody_out() {
+    raise_descriptor_limit();
     let demo = Demo::start(1, &[]);
     let (host, pid) = (demo.host(1), demo.pid(1));
     run(async {
@@ -156,6 +158,16 @@ async fn livez(host: &str) -> String {
     let mut answer = String::new();
     socket.read_to_string(&mut answer).await.expect("an answer");
     answer
+}
+
+/// Ten thousand sockets on either side: the node inherits what this process may have.
+fn raise_descriptor_limit() {
+    const WANTED: u64 = 12_000;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < WANTED) {
+        let maximum = maximum.map(|maximum| maximum.max(WANTED));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(WANTED), maximum }).expect("root may raise the limit of descriptors");
+    }
 }
 
 /// Resident memory in KiB.
