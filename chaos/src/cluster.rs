@@ -30,9 +30,12 @@ fn beside() -> Option<PathBuf> {
 /// An address prefix `127.A.B` that no other cluster of this machine uses: tests run side by side on standard ports.
 #[must_use]
 pub fn own_net() -> String {
-    // Process ids of living processes are distinct; the counter tells the clusters of one process apart.
+    // Process ids of living processes are distinct; the counter tells the clusters of one process apart, those of long tests from
+    // the many that others start beside them, too.
+    const CLUSTERS: u32 = 64;
     static COUNT: AtomicU16 = AtomicU16::new(0);
-    let number = (std::process::id() * 8 + u32::from(COUNT.fetch_add(1, Ordering::Relaxed) % 8)) % (200 * 250);
+    let count = u32::from(COUNT.fetch_add(1, Ordering::Relaxed)) % CLUSTERS;
+    let number = (std::process::id() % (200 * 250 / CLUSTERS)) * CLUSTERS + count;
     format!("127.{}.{}", 10 + number / 250, 1 + number % 250)
 }
 

@@ -80,11 +80,17 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// The rows of node `i`, in the order of their keys.
+    /// The rows of node `i`, in the order of their keys, once a leader confirms the read.
     pub(crate) async fn rows(&self, demo: &Demo, node: usize) -> Vec<(u64, String)> {
         let sql =
             format!("/* linearizable */ SELECT rule_id, comment FROM mysql_query_rules WHERE rule_id >= {} ORDER BY rule_id", self.first);
-        admin(&demo.host(node)).await.query(sql).await.expect("the rows")
+        let mut rows = None;
+        eventually("a leader to confirm a read", PATIENCE, async || {
+            rows = admin(&demo.host(node)).await.query(&sql).await.ok();
+            rows.is_some()
+        })
+        .await;
+        rows.expect("the rows were read")
     }
 
     /// What the run was worth.
