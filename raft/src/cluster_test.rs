@@ -100,6 +100,23 @@ impl Node {
         self.on().submit(Request { id, origin: origin(), op, timeout: Duration::from_secs(5) }).await
     }
 
+    /// Leaves nothing in its log of what it has applied.
+    async fn snapshot_and_purge(&self) {
+        let core = self.on().core().clone();
+        let work = async move {
+            let applied = core.metrics().last_applied.unwrap().index;
+            core.raft.trigger().snapshot().await.unwrap();
+            core.raft
+                .wait(Some(PATIENCE))
+                .metrics(|metrics| metrics.snapshot.is_some_and(|id| id.index >= applied), "snapshot")
+                .await
+                .unwrap();
+            core.raft.trigger().purge_log(applied).await.unwrap();
+            core.raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.purged.is_some_and(|id| id.index >= applied), "purged").await.unwrap();
+        };
+        self.on().run(work).await;
+    }
+
     async fn insert(&mut self, host: &str) -> Committed {
         match self.submit(format!("INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES (10, '{host}', 3306)")).await {
             Outcome::Committed(committed) => committed,
@@ -222,15 +239,7 @@ async fn a_node_that_needs_purged_entries_joins_by_snapshot() {
     for host in 0..20 {
         nodes[0].insert(&format!("10.0.1.{host}")).await;
     }
-    let core = nodes[0].on().core().clone();
-    let applied = nodes[0].on().status().applied_index;
-    let snapshot_and_purge = async move {
-        core.raft.trigger().snapshot().await.unwrap();
-        core.raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.snapshot.is_some_and(|id| id.index >= applied), "snapshot").await.unwrap();
-        core.raft.trigger().purge_log(applied).await.unwrap();
-        core.raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.purged.is_some_and(|id| id.index >= applied), "purged").await.unwrap();
-    };
-    nodes[0].on().run(snapshot_and_purge).await;
+    nodes[0].snapshot_and_purge().await;
     let token = nodes[0].on().create_join_token(false, Duration::from_secs(60), origin()).await.unwrap();
     let mut learner = Node::new("n2", LogStoreKind::Sqlite);
     join(&learner.options, &token, &nodes[0].options.advertise, None).await.unwrap();

@@ -34,15 +34,7 @@ async fn a_learner_of_a_large_cluster_ends_equal_although_writes_go_on() {
     let stop = Arc::new(AtomicBool::new(false));
     let writer = tokio::spawn(write(nodes[0].on().clone(), stop.clone()));
 
-    let core = nodes[0].on().core().clone();
-    let snapshot_and_purge = async move {
-        let applied = core.metrics().last_applied.unwrap().index;
-        core.raft.trigger().snapshot().await.unwrap();
-        core.raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.snapshot.is_some_and(|id| id.index >= applied), "snapshot").await.unwrap();
-        core.raft.trigger().purge_log(applied).await.unwrap();
-        core.raft.wait(Some(PATIENCE)).metrics(|metrics| metrics.purged.is_some_and(|id| id.index >= applied), "purged").await.unwrap();
-    };
-    nodes[0].on().run(snapshot_and_purge).await;
+    nodes[0].snapshot_and_purge().await;
     let token = nodes[0].on().create_join_token(false, Duration::from_secs(60), origin()).await.unwrap();
     let mut learner = Node::new("n2", LogStoreKind::Sqlite);
     join(&learner.options, &token, &nodes[0].options.advertise, None).await.unwrap();
