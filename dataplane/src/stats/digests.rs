@@ -50,6 +50,15 @@ impl DigestKey<'_> {
     }
 }
 
+/// Rows of one execution.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RowCounts {
+    /// Affected.
+    pub(crate) affected: u64,
+    /// Returned.
+    pub(crate) sent: u64,
+}
+
 /// The cells of one digest on one worker.
 #[derive(Debug)]
 pub(crate) struct DigestEntry {
@@ -102,15 +111,15 @@ impl DigestEntry {
     }
 
     /// Counts one execution. Only the owning worker may call it.
-    fn record(&self, tick: u64, micros: u64, rows_affected: u64, rows_sent: u64) {
+    fn record(&self, tick: u64, micros: u64, rows: RowCounts) {
         let shortest = if self.count.get() == 0 { micros } else { self.min.get().min(micros) };
         self.min.set(shortest);
         self.count.add(1);
         self.sum.add(micros);
         self.max.raise_to(micros);
         self.last_tick.raise_to(tick);
-        self.rows_affected.add(rows_affected);
-        self.rows_sent.add(rows_sent);
+        self.rows_affected.add(rows.affected);
+        self.rows_sent.add(rows.sent);
         self.histogram.add(micros);
     }
 
@@ -169,11 +178,11 @@ impl Digests {
     }
 
     /// Counts an execution that took `micros` under the entry that was found for it when it began.
-    pub(crate) fn record(&mut self, entry: &Arc<DigestEntry>, tick: u64, micros: u64, rows_affected: u64, rows_sent: u64) {
+    pub(crate) fn record(&mut self, entry: &Arc<DigestEntry>, tick: u64, micros: u64, rows: RowCounts) {
         if entry.retired.load(Ordering::Relaxed) {
-            return self.entry(&entry.key(), tick).record(tick, micros, rows_affected, rows_sent);
+            return self.entry(&entry.key(), tick).record(tick, micros, rows);
         }
-        entry.record(tick, micros, rows_affected, rows_sent);
+        entry.record(tick, micros, rows);
     }
 
     /// The entry of a key, or the slot that is free for it: keys of one hash take the slots behind it.
@@ -326,6 +335,10 @@ mod tests {
         DigestKey { hostgroup: Some(HostgroupId(1)), schema: "shop", user: "app", client: "", digest, text }
     }
 
+    const fn rows_of(affected: u64, sent: u64) -> RowCounts {
+        RowCounts { affected, sent }
+    }
+
     fn rows(digests: &Digests) -> Vec<DigestRow> {
         let mut merged = Merged::default();
         merged.add(&digests.list(), 100);
@@ -335,10 +348,10 @@ mod tests {
     #[test]
     fn workers_are_summed_by_key() {
         let (mut one, mut two) = (Digests::new(2), Digests::new(2));
-        one.entry(&key(7, b"SELECT ?"), 10).record(20, 300, 0, 1);
-        one.entry(&key(7, b"SELECT ?"), 30).record(30, 100, 2, 0);
-        two.entry(&key(7, b"SELECT ?"), 50).record(90, 200, 0, 5);
-        two.entry(&DigestKey { hostgroup: None, ..key(7, b"SELECT ?") }, 50).record(50, 1, 0, 0);
+        one.entry(&key(7, b"SELECT ?"), 10).record(20, 300, rows_of(0, 1));
+        one.entry(&key(7, b"SELECT ?"), 30).record(30, 100, rows_of(2, 0));
+        two.entry(&key(7, b"SELECT ?"), 50).record(90, 200, rows_of(0, 5));
+        two.entry(&DigestKey { hostgroup: None, ..key(7, b"SELECT ?") }, 50).record(50, 1, rows_of(0, 0));
         let mut merged = Merged::default();
         merged.add(&one.list(), 100);
         merged.add(&two.list(), 100);
@@ -354,9 +367,9 @@ mod tests {
         let mut digests = Digests { max_entries: 100, ..Digests::new(1) };
         for digest in 1..=1000 {
             let entry = digests.entry(&key(digest, format!("SELECT {digest}").as_bytes()), digest);
-            entry.record(digest, 10, 1, 1);
+            entry.record(digest, 10, rows_of(1, 1));
             if digest % 100 == 0 {
-                (0..50).for_each(|_| entry.record(digest, 10, 1, 1));
+                (0..50).for_each(|_| entry.record(digest, 10, rows_of(1, 1)));
             }
         }
         let rows = rows(&digests);
@@ -372,7 +385,7 @@ mod tests {
     fn entries_are_bounded_by_bytes() {
         let mut digests = Digests { max_bytes: 64 << 10, ..Digests::new(1) };
         for digest in 1..=500 {
-            digests.entry(&key(digest, &[b'x'; 2048]), digest).record(digest, 1, 0, 0);
+            digests.entry(&key(digest, &[b'x'; 2048]), digest).record(digest, 1, rows_of(0, 0));
         }
         assert!(digests.bytes <= (64 << 10) + 4096, "{} bytes", digests.bytes);
         assert_eq!(rows(&digests).iter().map(|row| row.count).sum::<u64>(), 500);
@@ -382,10 +395,10 @@ mod tests {
     fn taking_leaves_nothing_and_loses_nothing() {
         let mut digests = Digests::new(1);
         let running = digests.entry(&key(7, b"SELECT ?"), 1);
-        digests.record(&running, 1, 5, 0, 0);
+        digests.record(&running, 1, 5, rows_of(0, 0));
         assert_eq!(digests.take().len(), 1);
-        digests.record(&running, 2, 5, 0, 0);
-        digests.record(&running, 2, 5, 0, 0);
+        digests.record(&running, 2, 5, rows_of(0, 0));
+        digests.record(&running, 2, 5, rows_of(0, 0));
         assert_eq!(running.count.get(), 1, "what was taken stands still");
         assert_eq!(rows(&digests)[0].count, 2);
     }
@@ -394,9 +407,9 @@ mod tests {
     fn keys_with_one_hash_are_two_entries() {
         let mut digests = Digests::new(1);
         let (first, second) = (key(1, b"a"), key(1, b"b"));
-        digests.entry(&first, 1).record(1, 1, 0, 0);
-        digests.entry(&second, 1).record(1, 1, 0, 0);
-        digests.entry(&second, 1).record(1, 1, 0, 0);
+        digests.entry(&first, 1).record(1, 1, rows_of(0, 0));
+        digests.entry(&second, 1).record(1, 1, rows_of(0, 0));
+        digests.entry(&second, 1).record(1, 1, rows_of(0, 0));
         let counts: Vec<_> = rows(&digests).into_iter().map(|row| (row.text, row.count)).collect();
         assert_eq!(counts, [(b"a".to_vec(), 1), (b"b".to_vec(), 2)]);
     }

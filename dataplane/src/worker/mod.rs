@@ -66,11 +66,11 @@ pub(crate) use drain::Drain;
 pub(crate) use metronome::Metronome;
 pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 
-use crate::config::{Protocol, RuntimeConfig, ServerAddress};
+use crate::config::{Protocol, RuntimeConfig, ServerAddress, Variables};
 use crate::limits::ClientLimits;
 use crate::pool::ServerRow;
 use crate::rules::{Decision, Input, VerdictCache};
-use crate::stats::digests::Digests;
+use crate::stats::digests::{DigestEntry, DigestKey, Digests, RowCounts};
 use crate::stats::{ProtocolCells, index};
 use chunk::ChunkPool;
 use link::Link;
@@ -171,6 +171,23 @@ impl WorkerContext {
         let cells = config.rule_cells(protocol);
         let mut verdicts = self.verdicts[index(protocol)].borrow_mut();
         config.side(protocol).rules.evaluate(input, &mut verdicts, |position| cells.hit(position))
+    }
+
+    /// Where a statement is counted; `None` = `query_digests` is off. The client and the end of the text are left out of `key`
+    /// as `variables` say.
+    pub(crate) fn digest_entry(&self, protocol: Protocol, variables: &Variables, key: DigestKey<'_>) -> Option<Arc<DigestEntry>> {
+        let key = DigestKey {
+            client: if variables.query_digests_track_hostname { key.client } else { "" },
+            text: &key.text[..key.text.len().min(variables.digest_options.max_digest_length)],
+            ..key
+        };
+        variables.query_digests.then(|| self.digests(protocol).borrow_mut().entry(&key, self.ticker.now()))
+    }
+
+    /// Counts an execution that began at `started` (of [`ticker::micros`]) and ends now.
+    pub(crate) fn count(&self, protocol: Protocol, entry: &Arc<DigestEntry>, started: u64, rows: RowCounts) {
+        let taken = ticker::micros().saturating_sub(started);
+        self.digests(protocol).borrow_mut().record(entry, self.ticker.now(), taken, rows);
     }
 
     /// One protocol's statements by digest.

@@ -7,15 +7,8 @@ use quorumsql_wire::sql::Scan;
 use super::Client;
 use super::statement::Routed;
 use crate::config::Protocol;
-use crate::stats::digests::{DigestEntry, DigestKey};
+use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
 use crate::worker::ticker::micros;
-
-/// Rows of the statement that runs.
-#[derive(Clone, Copy, Default)]
-pub(super) struct RowCounts {
-    pub(super) affected: u64,
-    pub(super) sent: u64,
-}
 
 /// A statement that is being counted.
 pub(super) struct Counting {
@@ -34,8 +27,6 @@ impl Client {
     /// Finds where the statement is counted, now that it is known where it runs.
     pub(super) fn counting(&self, started: Option<u64>, routed: &Routed, scan: &Scan) -> Option<Counting> {
         let started = started?;
-        let config = self.ctx.config();
-        let variables = config.variables(Protocol::Mysql);
         let key = DigestKey {
             hostgroup: match routed {
                 Routed::Run(plan) => Some(plan.hostgroup),
@@ -43,19 +34,19 @@ impl Client {
             },
             schema: &self.state.schema,
             user: &self.identity.user.name,
-            client: if variables.query_digests_track_hostname { &self.identity.client_addr } else { "" },
+            client: &self.identity.client_addr,
             digest: scan.digest,
-            text: &scan.digest_text[..scan.digest_text.len().min(variables.digest_options.max_digest_length)],
+            text: &scan.digest_text,
         };
-        let entry = self.ctx.digests(Protocol::Mysql).borrow_mut().entry(&key, self.ctx.ticker().now());
+        let config = self.ctx.config();
+        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key)?;
         Some(Counting { entry, started })
     }
 
     /// The statement has ended.
     pub(super) fn end_count(&self, counting: Option<Counting>) {
-        let Some(Counting { entry, started }) = counting else { return };
-        let taken = micros().saturating_sub(started);
-        let mut digests = self.ctx.digests(Protocol::Mysql).borrow_mut();
-        digests.record(&entry, self.ctx.ticker().now(), taken, self.rows.affected, self.rows.sent);
+        if let Some(Counting { entry, started }) = counting {
+            self.ctx.count(Protocol::Mysql, &entry, started, self.rows);
+        }
     }
 }

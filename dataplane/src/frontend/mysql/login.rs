@@ -12,7 +12,6 @@ use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::server_auth::{AuthStep, Denial, FirstReply, Proof, ServerAuth};
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, Status, charset};
 
-use super::count::RowCounts;
 use super::reply::send_packets;
 use super::worker::MysqlWorker;
 use super::{Client, Identity};
@@ -22,6 +21,7 @@ use crate::frontend::tls;
 use crate::limits::Permit;
 use crate::pool::{KeyParts, Pool, PoolKey};
 use crate::session::mysql::state::SessionState;
+use crate::stats::digests::RowCounts;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;

@@ -37,11 +37,11 @@ use crate::config::{Protocol, User};
 use crate::limits::Permit;
 use crate::pool::{Pool, PoolKey, PooledConnection};
 use crate::session::mysql::state::SessionState;
+use crate::stats::digests::RowCounts;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal, Wake};
-use count::RowCounts;
 use worker::MysqlWorker;
 
 /// How long a connection is kept for a soft reason while the client is silent (`auto_increment_delay_multiplex_timeout_ms`).

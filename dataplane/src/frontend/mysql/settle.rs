@@ -7,7 +7,6 @@ use quorumsql_wire::mysql::track::{Change, changes};
 use quorumsql_wire::mysql::{Status, error_code};
 use quorumsql_wire::sql::Effects;
 
-use super::count::RowCounts;
 use super::exchange::{Work, close_on_server};
 use super::statement::Plan;
 use super::{Client, RESET_LIMIT};
@@ -17,6 +16,7 @@ use crate::pool::PooledConnection;
 use crate::session::mysql::pins::{Failed, Pins, Sent};
 use crate::session::mysql::state::InsertId;
 use crate::session::mysql::tracked;
+use crate::stats::digests::RowCounts;
 
 impl Client {
     /// Takes over what the answer says, and decides whether the connection is kept.

@@ -9,7 +9,7 @@ use quorumsql_wire::pgsql::backend::tag;
 
 use super::Exchange;
 use crate::config::{HostgroupId, Protocol};
-use crate::stats::digests::{DigestEntry, DigestKey};
+use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
 use crate::worker::WorkerContext;
 use crate::worker::ticker::micros;
 
@@ -21,8 +21,7 @@ pub(super) struct Running {
     entry: Arc<DigestEntry>,
     /// Of [`micros`].
     started: u64,
-    affected: u64,
-    sent: u64,
+    rows: RowCounts,
 }
 
 /// What was sent, in order: what is counted, and every end of a unit.
@@ -79,8 +78,8 @@ impl Counts {
             tag::COMMAND_COMPLETE => {
                 let (affected, sent) = rows_of(body);
                 if let Some(Sent::Query(running) | Sent::Execute(running)) = self.sent.front_mut() {
-                    running.affected += affected;
-                    running.sent += sent;
+                    running.rows.affected += affected;
+                    running.rows.sent += sent;
                 }
                 self.end_execute();
             }
@@ -112,30 +111,20 @@ impl Counts {
 
 impl Running {
     fn new(entry: Arc<DigestEntry>) -> Self {
-        Self { entry, started: micros(), affected: 0, sent: 0 }
+        Self { entry, started: micros(), rows: RowCounts::default() }
     }
 
     fn end(self, ctx: &WorkerContext) {
-        let taken = micros().saturating_sub(self.started);
-        ctx.digests(Protocol::Pgsql).borrow_mut().record(&self.entry, ctx.ticker().now(), taken, self.affected, self.sent);
+        ctx.count(Protocol::Pgsql, &self.entry, self.started, self.rows);
     }
 }
 
 impl Exchange<'_> {
     /// Where a statement is counted; `None` = `pgsql-query_digests` is off.
     pub(super) fn digest_entry(&self, hostgroup: Option<HostgroupId>, digest: u64, text: &[u8]) -> Option<Arc<DigestEntry>> {
-        let variables = &self.config.pgsql.variables;
         let client = &*self.client;
-        let key = DigestKey {
-            hostgroup,
-            schema: &client.database,
-            user: &client.user,
-            client: if variables.query_digests_track_hostname { &client.client_addr } else { "" },
-            digest,
-            text: &text[..text.len().min(variables.digest_options.max_digest_length)],
-        };
-        let ctx = &client.ctx;
-        variables.query_digests.then(|| ctx.digests(Protocol::Pgsql).borrow_mut().entry(&key, ctx.ticker().now()))
+        let key = DigestKey { hostgroup, schema: &client.database, user: &client.user, client: &client.client_addr, digest, text };
+        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key)
     }
 
     /// Counts a statement that was answered here.
