@@ -1,11 +1,13 @@
 //! Logging in to a server.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
 use quorumsql_wire::pgsql::channel_binding::server_end_point;
+use quorumsql_wire::pgsql::client_keys::KnownKeys;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::Scanner;
 use quorumsql_wire::pgsql::scram::NONCE_BYTES;
@@ -43,7 +45,8 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
     link.send_bytes(&out).await?;
 
     let policy = if link.is_secure() || is_local(link.peer_addr()) { CleartextPolicy::Allow } else { CleartextPolicy::Refuse };
-    let mut auth = ClientAuth::new(credentials.user, credentials.password, policy).bound_to(end_point(&link));
+    let keys = ctx.extension(|_| RefCell::<KnownKeys>::default());
+    let mut auth = ClientAuth::new(credentials.user, credentials.password, policy).bound_to(end_point(&link)).remembering(keys);
     let mut reader = LoginReader::new(&mut link);
     loop {
         let (message, body) = reader.next().await?;

@@ -3,8 +3,12 @@
 //! Server side: [`Secrets`] are prepared once per stored password (that is where the CPU time goes), then each login runs a [`ServerAuth`].
 //! Client side, towards servers: [`ClientAuth`].
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use thiserror::Error;
 
+use super::client_keys::KnownKeys;
 use super::error_fields::ErrorFields;
 use super::password::{StoredPassword, md5_answer, md5_answer_of_hash};
 use super::scram::{self, Binding, ClientExchange, NONCE_BYTES, ScramError, ServerExchange, Verifier};
@@ -262,6 +266,7 @@ pub struct ClientAuth {
     password: StoredPassword,
     cleartext: CleartextPolicy,
     binding: Option<Vec<u8>>,
+    known: Rc<RefCell<KnownKeys>>,
     state: ClientState,
 }
 
@@ -276,13 +281,20 @@ impl ClientAuth {
     /// Prepares to log in as `user` with a stored password.
     #[must_use]
     pub fn new(user: &str, stored: &str, cleartext: CleartextPolicy) -> Self {
-        Self { user: user.to_owned(), password: StoredPassword::parse(stored), cleartext, binding: None, state: ClientState::Start }
+        let password = StoredPassword::parse(stored);
+        Self { user: user.to_owned(), password, cleartext, binding: None, known: Rc::default(), state: ClientState::Start }
     }
 
     /// Binds the login to the TLS connection: `tls-server-end-point` of the server's certificate, where there is one.
     #[must_use]
     pub fn bound_to(self, end_point: Option<Vec<u8>>) -> Self {
         Self { binding: end_point, ..self }
+    }
+
+    /// Looks for SCRAM's keys among those that were derived before, and puts new ones there.
+    #[must_use]
+    pub fn remembering(self, known: Rc<RefCell<KnownKeys>>) -> Self {
+        Self { known, ..self }
     }
 
     /// Takes the body of the server's `R` message and appends the answer. `random` is fresh randomness.
@@ -299,7 +311,7 @@ impl ClientAuth {
             (ClientState::Start, Request::Md5Password(salt)) => self.answer_md5(salt, out)?,
             (ClientState::Start, Request::Sasl(mechanisms)) => self.answer_sasl(mechanisms, random, out)?,
             (ClientState::Challenge(mut exchange), Request::SaslContinue(challenge)) => {
-                frontend::sasl_response(out, &exchange.on_challenge(challenge)?);
+                frontend::sasl_response(out, &exchange.on_challenge(challenge, &mut self.known.borrow_mut())?);
                 ClientState::Final(exchange)
             }
             (ClientState::Final(exchange), Request::SaslFinal(data)) => {
@@ -448,7 +460,7 @@ mod tests {
         frontend::sasl_initial_response(&mut message, b"SCRAM-SHA-256", &first);
         out.clear();
         assert_eq!(server.on_message(&message[5..], &mut out), ServerStep::Continue);
-        let last = client.on_challenge(&out[9..]).unwrap();
+        let last = client.on_challenge(&out[9..], &mut KnownKeys::default()).unwrap();
         assert_eq!(server.on_message(&last, &mut out), ServerStep::Failed(password_failed("u")));
     }
 

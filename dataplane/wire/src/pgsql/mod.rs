@@ -14,6 +14,7 @@
 pub mod auth;
 pub mod backend;
 pub mod channel_binding;
+pub mod client_keys;
 pub mod error_fields;
 pub mod frame;
 pub mod frontend;

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use zeroize::Zeroize;
 
+use super::client_keys::KnownKeys;
 use super::password::equal;
 
 /// The mechanism's name.
@@ -26,7 +27,7 @@ pub const MAX_SALT: usize = 1024;
 /// Random bytes in a nonce of ours.
 pub const NONCE_BYTES: usize = 18;
 
-type Key = [u8; 32];
+pub(super) type Key = [u8; 32];
 
 /// Why a SCRAM exchange ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -234,11 +235,11 @@ impl ClientExchange {
         (Self { password: password.to_vec(), first_bare, binding, signature: None }, first)
     }
 
-    /// Answers the server's challenge; returns the data of SASLResponse. Derives the key (PBKDF2).
+    /// Answers the server's challenge; returns the data of SASLResponse. Derives the key (PBKDF2) unless it is among the known ones.
     ///
     /// # Errors
     /// A challenge that breaks the grammar or asks for too much work.
-    pub fn on_challenge(&mut self, challenge: &[u8]) -> Result<Vec<u8>, ScramError> {
+    pub fn on_challenge(&mut self, challenge: &[u8], known: &mut KnownKeys) -> Result<Vec<u8>, ScramError> {
         let text = std::str::from_utf8(challenge).map_err(|_| ScramError::Malformed)?;
         let mut parts = text.split(',');
         let mut field = |prefix: &str| parts.next().and_then(|part| part.strip_prefix(prefix)).ok_or(ScramError::Malformed);
@@ -255,14 +256,12 @@ impl ClientExchange {
         if !(1..=MAX_ITERATIONS).contains(&iterations) {
             return Err(ScramError::Iterations(iterations));
         }
-        let mut salted = salted_password(&self.password, &salt, iterations);
-        let client_key = hmac(&salted, &[b"Client Key"]);
-        let stored_key: Key = Sha256::digest(client_key).into();
+        let keys = known.of(&self.password, &salt, iterations);
+        let stored_key: Key = Sha256::digest(keys.client).into();
         let without_proof = format!("c={},r={nonce}", self.binding);
         let auth_message: [&[u8]; 5] = [self.first_bare.as_bytes(), b",", challenge, b",", without_proof.as_bytes()];
-        let proof = xor(client_key, hmac(&stored_key, &auth_message));
-        self.signature = Some(hmac(&hmac(&salted, &[b"Server Key"]), &auth_message));
-        salted.zeroize();
+        let proof = xor(keys.client, hmac(&stored_key, &auth_message));
+        self.signature = Some(hmac(&keys.server, &auth_message));
         self.password.zeroize();
         Ok(format!("{without_proof},p={}", BASE64.encode(proof)).into_bytes())
     }
@@ -294,7 +293,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     <Hmac<Sha256> as KeyInit>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
+pub(super) fn hmac(key: &[u8], parts: &[&[u8]]) -> Key {
     let mut mac = keyed(key);
     for part in parts {
         mac.update(part);
@@ -310,7 +309,7 @@ fn xor(mut left: Key, right: Key) -> Key {
 }
 
 /// PBKDF2-HMAC-SHA-256 with one block. SASLprep applies to valid UTF-8; anything else is taken as bytes (PostgreSQL's rule).
-fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
+pub(super) fn salted_password(password: &[u8], salt: &[u8], iterations: u32) -> Key {
     let prepared = std::str::from_utf8(password).ok().and_then(|text| stringprep::saslprep(text).ok());
     let mac = keyed(prepared.as_ref().map_or(password, |text| text.as_bytes()));
     let mut first = mac.clone();
@@ -358,7 +357,7 @@ mod tests {
         let verifier = Verifier::derive(stored, b"0123456789abcdef", 2);
         let (mut client, first) = ClientExchange::start(given, &[7; NONCE_BYTES], Binding::NotOffered);
         let (server, challenge) = ServerExchange::start(verifier, &first, &[9; NONCE_BYTES], Binding::NotOffered)?;
-        let answer = client.on_challenge(&challenge)?;
+        let answer = client.on_challenge(&challenge, &mut KnownKeys::default())?;
         client.on_final(&server.finish(&answer)?)
     }
 
@@ -388,7 +387,7 @@ mod tests {
             let (mut one, first) = ClientExchange::start(b"secret", &[7; NONCE_BYTES], client);
             let verifier = Verifier::derive(b"secret", b"salt", 2);
             let outcome = ServerExchange::start(verifier, &first, &[9; NONCE_BYTES], server).and_then(|(other, challenge)| {
-                let answer = one.on_challenge(&challenge)?;
+                let answer = one.on_challenge(&challenge, &mut KnownKeys::default())?;
                 one.on_final(&other.finish(&answer)?)
             });
             assert_eq!(outcome, expected, "{client:?} {server:?}");
@@ -402,7 +401,7 @@ mod tests {
             let (server, challenge) =
                 ServerExchange::start(Verifier::derive(b"old", b"salt", 2), &first, &[9; NONCE_BYTES], Binding::NotOffered).unwrap();
             let server = server.or(Some(Verifier::derive(b"new", salt, 2)));
-            let answer = client.on_challenge(&challenge).unwrap();
+            let answer = client.on_challenge(&challenge, &mut KnownKeys::default()).unwrap();
             assert_eq!(server.finish(&answer).is_ok_and(|last| client.on_final(&last).is_ok()), expected);
         }
     }
@@ -454,7 +453,7 @@ mod tests {
             let (mut client, first) = ClientExchange::start(b"p", &[7; NONCE_BYTES], Binding::NotOffered);
             let nonce = String::from_utf8(first[8..].to_vec()).unwrap();
             let challenge = bad.replace("NONCE", &nonce);
-            assert!(client.on_challenge(challenge.as_bytes()).is_err(), "{bad}");
+            assert!(client.on_challenge(challenge.as_bytes(), &mut KnownKeys::default()).is_err(), "{bad}");
             assert_eq!(client.on_final(b"v=AAAA"), Err(ScramError::ServerSignature));
         }
     }
