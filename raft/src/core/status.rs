@@ -17,10 +17,14 @@ const LEADER_SILENCE: Duration = Duration::from_secs(3);
 const LEADER_FRESH: Duration = Duration::from_secs(1);
 
 impl Core {
+    fn leads(&self, metrics: &Metrics) -> bool {
+        metrics.state == ServerState::Leader && metrics.current_leader == Some(self.identity.node_id)
+    }
+
     /// Age of the last contact with a leader, and that leader.
     pub(crate) fn leader_contact(&self, metrics: &Metrics) -> Option<(u64, Duration)> {
         let own = self.identity.node_id;
-        if metrics.state != ServerState::Leader || metrics.current_leader != Some(own) {
+        if !self.leads(metrics) {
             return self.contact.last();
         }
         if metrics.membership_config.voter_ids().all(|voter| voter == own) {
@@ -50,7 +54,7 @@ impl Core {
         let (voters, reachable, quorate) = self.quorum(metrics);
         let contact = self.leader_contact(metrics);
         let silent = contact.map_or_else(|| self.contact.silent_for(), |(_, age)| age);
-        if silent < LEADER_FRESH || quorate && silent < LEADER_SILENCE {
+        if may_be_tried(self.leads(metrics), quorate, silent) {
             return None;
         }
         Some(no_quorum(reachable, voters, self.identity.node_id, metrics.current_term, contact, silent))
@@ -83,7 +87,8 @@ impl Core {
 
     /// The leader, if it was heard lately.
     fn heard_leader(&self, metrics: &Metrics) -> Option<u64> {
-        let fresh = self.leader_contact(metrics).is_some_and(|(_, age)| age < LEADER_SILENCE);
+        let fresh =
+            self.leader_contact(metrics).is_some_and(|(_, age)| age < LEADER_SILENCE) || self.leads(metrics) && self.quorum(metrics).2;
         metrics.current_leader.filter(|_| fresh)
     }
 
@@ -128,6 +133,12 @@ impl Core {
     }
 }
 
+/// Whether a write is worth trying. A leader does not judge itself by the clock: on a busy machine, and before the first answer of
+/// a peer that has just become a voter, the last quorum that openraft tells of is long ago, and a write would succeed.
+fn may_be_tried(leads: bool, quorate: bool, silent: Duration) -> bool {
+    silent < LEADER_FRESH || quorate && (leads || silent < LEADER_SILENCE)
+}
+
 /// `contact` = age of the last contact, `None` for this node itself. What a silent node is, nobody knows.
 fn role_name(leads: bool, voter: bool, contact: Option<Duration>, report: Option<&pb::NodeReport>) -> &'static str {
     match report.map(pb::NodeReport::role) {
@@ -164,6 +175,23 @@ mod tests {
             text,
             "configuration is read-only: no quorum, 1 of 3 voters reachable from node 1 (term 7), last leader node 2, 14 s ago"
         );
+    }
+
+    #[test]
+    fn a_leader_with_a_quorum_tries_however_long_ago_it_was_answered() {
+        let (fresh, while_ago, silent) = (Duration::ZERO, LEADER_FRESH, LEADER_SILENCE);
+        for (leads, quorate, age, expected) in [
+            (true, true, silent, true),
+            (true, false, silent, false),
+            (true, false, while_ago, false),
+            (true, false, fresh, true),
+            (false, true, silent, false),
+            (false, true, while_ago, true),
+            (false, false, while_ago, false),
+            (false, false, fresh, true),
+        ] {
+            assert_eq!(may_be_tried(leads, quorate, age), expected, "{leads} {quorate} {age:?}");
+        }
     }
 
     #[test]
