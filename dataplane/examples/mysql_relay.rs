@@ -24,6 +24,7 @@ fn hostgroup(id: u32, address: &str) -> (HostgroupId, Arc<Hostgroup>) {
         max_connections: 1000,
         tls: ServerTls::Disable,
         latency_us: 0,
+        trouble: None,
     };
     (id, Arc::new(Hostgroup { id, servers: vec![Arc::new(server)] }))
 }

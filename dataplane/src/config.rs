@@ -191,6 +191,8 @@ pub struct Server {
     pub tls: ServerTls,
     /// Last monitor ping in microseconds; 0 = unknown.
     pub latency_us: u64,
+    /// Why the monitor finds it unreachable, for the texts of statements that wait for it in vain.
+    pub trouble: Option<Arc<str>>,
 }
 
 /// Variables with an effect on the data plane. One struct for both protocols: the prefix (`mysql-`, `pgsql-`) decides

@@ -265,7 +265,16 @@ mod tests {
 
     fn server(hostgroup: HostgroupId, host: &str, weight: u32, status: ServerStatus) -> Arc<Server> {
         let address = ServerAddress { host: host.into(), port: 3306 };
-        Arc::new(Server { hostgroup, address, status, weight, max_connections: 10, tls: crate::tls::ServerTls::Disable, latency_us: 0 })
+        Arc::new(Server {
+            hostgroup,
+            address,
+            status,
+            weight,
+            max_connections: 10,
+            tls: crate::tls::ServerTls::Disable,
+            latency_us: 0,
+            trouble: None,
+        })
     }
 
     fn config(mode: GuardMode) -> RuntimeConfig {

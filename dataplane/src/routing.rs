@@ -43,6 +43,7 @@ mod tests {
             max_connections: 10,
             tls: ServerTls::Disable,
             latency_us,
+            trouble: None,
         }
     }
 

@@ -16,7 +16,7 @@ use super::key::PoolKey;
 use super::row::ServerRow;
 use super::slots::{Grant, Waiter};
 use super::{Dialect, Pool};
-use crate::config::{HostgroupId, Server, Variables};
+use crate::config::{HostgroupId, Server, ServerStatus, Variables};
 use crate::routing;
 use crate::worker::WorkerContext;
 use crate::worker::link::Link;
@@ -166,7 +166,7 @@ impl<D: Dialect> Pool<D> {
                 }
                 Choice::Nobody => {
                     if cause.borrow().is_empty() {
-                        *cause.borrow_mut() = "no server of the hostgroup is ONLINE".to_owned();
+                        *cause.borrow_mut() = nobody(config.candidates(D::PROTOCOL, hostgroup));
                     }
                     self.ticker.next_tick().await;
                 }
@@ -297,6 +297,7 @@ impl<D: Dialect> Pool<D> {
             }
             Err(error) => {
                 cells.err.add(1);
+                slot.row().health.note(error.to_string());
                 tracing::debug!(server = %server.address, %error, "cannot open a server connection");
                 if error.shuns() {
                     count_failure(slot.row(), variables);
@@ -381,6 +382,19 @@ impl<D: Dialect> Drop for Place<'_, D> {
 fn is_healthy(candidate: &Candidate, variables: &Variables, recovery: Recovery) -> bool {
     let health = &candidate.row.health;
     !health.is_shunned() || health.try_recover(Instant::now(), variables, recovery)
+}
+
+/// Why no server can be taken: how each is, with the monitor's or else the last attempt's error.
+fn nobody(candidates: &[Candidate]) -> String {
+    const NAMED: usize = 4;
+    let mut text = "no server of the hostgroup is ONLINE".to_owned();
+    for Candidate { server, row, .. } in candidates.iter().take(NAMED) {
+        let status = if row.health.is_shunned() { ServerStatus::Shunned } else { server.status };
+        let error = server.trouble.as_deref().map_or_else(|| row.health.last_error(), str::to_owned);
+        let parts = if error.is_empty() { "" } else { ": " };
+        text.push_str(&format!("; {} is {}{parts}{error}", server.address, status.as_str()));
+    }
+    text
 }
 
 fn count_failure(row: &ServerRow, variables: &Variables) {

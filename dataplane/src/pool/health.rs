@@ -21,6 +21,8 @@ struct Failures {
     window_start: Option<Instant>,
     count: u32,
     last: Option<Instant>,
+    /// Text of the last one.
+    error: String,
 }
 
 /// Why a shunned server may be taken back.
@@ -51,6 +53,16 @@ impl Health {
             return None;
         }
         (!self.shunned.swap(true, Ordering::Relaxed)).then_some(failures.count)
+    }
+
+    /// Remembers why an attempt failed.
+    pub(crate) fn note(&self, error: String) {
+        self.failures.lock().error = error;
+    }
+
+    /// Why the last attempt that failed did; empty = none has.
+    pub(crate) fn last_error(&self) -> String {
+        self.failures.lock().error.clone()
     }
 
     /// Takes the server back if enough time has passed since its last failure; true if it is not shunned (any more).

@@ -35,6 +35,7 @@ pub(crate) fn server(hostgroup: u32, host: &str, max_connections: u32) -> Server
         max_connections,
         tls: ServerTls::Disable,
         latency_us: 0,
+        trouble: None,
     }
 }
 

@@ -98,6 +98,7 @@ fn hostgroup(id: u32, port: u16, max_connections: u32) -> (HostgroupId, Arc<Host
         max_connections,
         tls: ServerTls::Disable,
         latency_us: 0,
+        trouble: None,
     };
     (id, Arc::new(Hostgroup { id, servers: vec![Arc::new(server)] }))
 }

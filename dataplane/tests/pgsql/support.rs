@@ -59,6 +59,7 @@ impl Setup {
                 max_connections,
                 tls: ServerTls::Disable,
                 latency_us: 0,
+                trouble: None,
             };
             hostgroups.entry(hostgroup).or_insert_with(|| Hostgroup { id: hostgroup, servers: Vec::new() }).servers.push(Arc::new(server));
         }

@@ -47,7 +47,8 @@ fn identity(certified: &Certified) -> Identity {
 pub(crate) fn start(protocol: Protocol, client_tls: Option<Arc<ClientTls>>, (host, port): (&str, u16), tls: ServerTls) -> Plane {
     let id = HostgroupId(1);
     let address = ServerAddress { host: host.into(), port };
-    let server = Server { hostgroup: id, address, status: ServerStatus::Online, weight: 1, max_connections: 10, tls, latency_us: 0 };
+    let server =
+        Server { hostgroup: id, address, status: ServerStatus::Online, weight: 1, max_connections: 10, tls, latency_us: 0, trouble: None };
     let user = |name: &str, require_tls| {
         let user = User {
             name: name.into(),

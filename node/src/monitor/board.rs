@@ -73,6 +73,8 @@ struct Record {
     read_only: Option<bool>,
     /// The last role check found nobody.
     role_unreachable: bool,
+    /// Why the last check that found nobody did.
+    trouble: Option<Arc<str>>,
     logs: BTreeMap<Kind, VecDeque<LogRow>>,
 }
 
@@ -159,6 +161,7 @@ impl Record {
             Err(failure) if failure.answered => self.answered(name),
             Err(failure) => {
                 self.missed = self.missed.saturating_add(1);
+                self.trouble = Some(failure.text.as_str().into());
                 if self.missed == self.tolerated {
                     error!(server = name, missed = self.missed, error = failure.text, "server missed its heartbeats, shunning it");
                 }
@@ -190,6 +193,9 @@ impl Record {
                     warn!(server = name, error = failure.text, "role check failed; the last answer stays");
                 }
                 self.role_unreachable = !failure.answered;
+                if self.role_unreachable {
+                    self.trouble = Some(failure.text.as_str().into());
+                }
             }
         }
     }
@@ -220,7 +226,9 @@ impl Record {
         let alive = self.missed < self.tolerated.max(1) && (self.lived || self.missed == 0);
         let role_known = !self.paired || self.read_only.is_some() || !self.role_unreachable;
         let read_only = if self.paired { self.read_only } else { None };
-        Seen::Probed { read_only, reachable: alive && role_known, latency_us: self.latency_us }
+        let reachable = alive && role_known;
+        let trouble = self.trouble.clone().filter(|_| !reachable);
+        Seen::Probed { read_only, reachable, latency_us: self.latency_us, trouble }
     }
 }
 
@@ -250,7 +258,8 @@ mod tests {
     }
 
     fn probed(read_only: Option<bool>, reachable: bool, latency_us: u64) -> Seen {
-        Seen::Probed { read_only, reachable, latency_us }
+        let trouble = (!reachable).then(|| "refused".into());
+        Seen::Probed { read_only, reachable, latency_us, trouble }
     }
 
     #[test]

@@ -120,6 +120,19 @@ async fn attempt(check: &Arc<Check>, kept: Option<Client>) -> Result<(Client, Fo
     }
 }
 
+/// An error with those behind it: the libraries say `error performing TLS handshake` and leave the reason to its source.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    for cause in causes.map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 /// Asks on the kept connection; if that is broken, on a new one.
 #[tracing::instrument(name = "monitor.probe", skip_all, fields(probe.kind = ?check.kind))]
 async fn ask(check: &Check, kept: Option<Client>) -> Result<(Client, Found), Failure> {

@@ -4,7 +4,7 @@ use mysql_async::prelude::Queryable;
 use mysql_async::{ClientIdentity, Conn, DriverError, Error, OptsBuilder, Row, SslOpts, Value};
 use quorumsql_dataplane::config::TlsMode;
 
-use super::check::{Failure, Found, Login};
+use super::check::{Failure, Found, Login, with_causes};
 use crate::runtime::{CheckType, Target};
 use crate::tls::ServerSide;
 
@@ -105,7 +105,12 @@ fn is_on(value: &Value) -> Option<bool> {
 
 fn failure(error: Error) -> Failure {
     let answered = matches!(&error, Error::Server(server) if !NOT_SERVING.contains(&server.code));
-    Failure { text: error.to_string(), answered }
+    let text = match &error {
+        // The words of the data plane.
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => "TLS: the server does not offer it".into(),
+        error => with_causes(error),
+    };
+    Failure { text, answered }
 }
 
 #[cfg(test)]

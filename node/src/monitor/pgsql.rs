@@ -8,7 +8,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{Config, Error, NoTls, SimpleQueryMessage};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::check::{Failure, Found, Login};
+use super::check::{Failure, Found, Login, with_causes};
 use super::task::AbortOnDrop;
 use crate::runtime::Target;
 
@@ -66,7 +66,7 @@ fn failure(error: Error) -> Failure {
     let answered = error.code().is_some_and(|code| !not_serving.contains(code));
     let text = match error.as_db_error() {
         Some(answer) => format!("{}: {}", answer.code().code(), answer.message()),
-        None => error.to_string(),
+        None => with_causes(&error),
     };
     Failure { text, answered }
 }

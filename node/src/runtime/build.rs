@@ -164,6 +164,7 @@ fn hostgroups(side: &Side, placed: &[Placed], tls: &ServerTls) -> HashMap<Hostgr
             max_connections: row.max_connections,
             tls: if row.use_ssl { tls.clone() } else { ServerTls::Disable },
             latency_us: one.latency_us,
+            trouble: one.trouble.clone(),
         };
         hostgroups
             .entry(one.hostgroup)
@@ -213,7 +214,7 @@ mod tests {
 
         let observed = Observed::from_iter([(
             (Protocol::Mysql, "a".into(), 3306),
-            Seen::Probed { read_only: Some(true), reachable: true, latency_us: 5 },
+            Seen::Probed { read_only: Some(true), reachable: true, latency_us: 5, trouble: None },
         )]);
         let (config, effective) = build(committed, &observed, None, &mut compiled).unwrap();
         let server = &config.mysql.hostgroups[&HostgroupId(20)].servers[0];

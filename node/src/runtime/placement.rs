@@ -1,13 +1,14 @@
 //! Which server is in which hostgroup now: rows of intent moved by what this node has seen. Pure.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use quorumsql_dataplane::config::{HostgroupId, ServerStatus};
 
 use super::rows::{Pair, ServerRow};
 
 /// What this node knows of one server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
     /// Neither an answer nor a time-out yet.
     Nothing,
@@ -19,6 +20,8 @@ pub(crate) enum Seen {
         reachable: bool,
         /// Last ping; 0 = unknown.
         latency_us: u64,
+        /// Why it is not reachable.
+        trouble: Option<Arc<str>>,
     },
 }
 
@@ -42,6 +45,8 @@ pub(crate) struct Placed {
     pub(crate) status: ServerStatus,
     /// Last ping; 0 = unknown.
     pub(crate) latency_us: u64,
+    /// Why it is unreachable.
+    pub(crate) trouble: Option<Arc<str>>,
 }
 
 /// Places all servers, in the order (hostgroup, hostname, port).
@@ -91,9 +96,9 @@ struct Placement<'a> {
 impl Placement<'_> {
     fn put(&mut self, index: usize, hostgroup: HostgroupId) {
         let row = &self.rows[index];
-        let (reachable, latency_us) = match (self.seen)(&row.host, row.port) {
-            Seen::Nothing => (true, 0),
-            Seen::Probed { reachable, latency_us, .. } => (reachable, latency_us),
+        let (reachable, latency_us, trouble) = match (self.seen)(&row.host, row.port) {
+            Seen::Nothing => (true, 0, None),
+            Seen::Probed { reachable, latency_us, trouble, .. } => (reachable, latency_us, trouble),
         };
         let too_slow = row.max_latency_ms > 0 && latency_us > row.max_latency_ms.saturating_mul(1000);
         let status = match row.status {
@@ -101,7 +106,8 @@ impl Placement<'_> {
             ServerStatus::Online if too_slow => ServerStatus::Shunned,
             status => status,
         };
-        self.placed.entry((hostgroup, row.host.clone(), row.port)).or_insert(Placed { row: index, hostgroup, status, latency_us });
+        let placed = Placed { row: index, hostgroup, status, latency_us, trouble };
+        self.placed.entry((hostgroup, row.host.clone(), row.port)).or_insert(placed);
     }
 
     fn place_pair(&mut self, pair: &Pair, writer_reads: WriterReads) {
@@ -158,7 +164,7 @@ mod tests {
         let rows = servers(&table("mysql_servers", &rows.iter().map(String::as_str).collect::<Vec<_>>())).unwrap();
         let look = |host: &str, _: u16| {
             let kind = seen.split(' ').find_map(|pair| pair.strip_prefix(host)).and_then(|kind| kind.chars().last());
-            let probed = |read_only, reachable| Seen::Probed { read_only, reachable, latency_us: 300 };
+            let probed = |read_only, reachable| Seen::Probed { read_only, reachable, latency_us: 300, trouble: None };
             match kind {
                 Some('w') => probed(Some(false), true),
                 Some('r') => probed(Some(true), true),
