@@ -64,6 +64,7 @@ impl Authority {
         let mut params = params(names.first().copied().unwrap_or("nobody"), validity);
         let serial = SerialNumber::from_slice(&key.public_key_raw()[1..9]);
         params.serial_number = Some(serial.clone());
+        params.use_authority_key_identifier_extension = true;
         params.subject_alt_names = names
             .iter()
             .map(|name| match name.parse::<IpAddr>() {

@@ -9,6 +9,7 @@ use crate::admin::local::LocalTables;
 use crate::lifecycle::Lifecycle;
 use crate::monitor::Monitor;
 use crate::runtime::Runtime;
+use crate::telemetry::Telemetry;
 use crate::tls::Certificates;
 
 /// Facts of this node for SQL.
@@ -16,6 +17,7 @@ pub(crate) struct NodeFacts {
     runtime: Arc<Runtime>,
     monitor: Monitor,
     life: Arc<Lifecycle>,
+    telemetry: Arc<Telemetry>,
     certificates: Arc<Certificates>,
     /// `mysql-threads`, `mysql-interfaces` …: decided by the bootstrap file.
     variables: Vec<(String, String)>,
@@ -26,10 +28,11 @@ impl NodeFacts {
         runtime: Arc<Runtime>,
         monitor: Monitor,
         life: Arc<Lifecycle>,
+        telemetry: Arc<Telemetry>,
         certificates: Arc<Certificates>,
         variables: Vec<(String, String)>,
     ) -> Self {
-        Self { runtime, monitor, life, certificates, variables }
+        Self { runtime, monitor, life, telemetry, certificates, variables }
     }
 }
 
@@ -55,6 +58,11 @@ impl LocalTables for NodeFacts {
 
     fn reload_tls(&self) -> Result<(), String> {
         self.certificates.reload().map_err(|error| format!("{error:#}"))
+    }
+
+    fn reopen_logs(&self) {
+        self.telemetry.reopen();
+        self.certificates.key_log().reopen();
     }
 
     fn shut_down(&self) {

@@ -49,7 +49,10 @@ impl Signals {
                     tracing::info!("SIGQUIT: exit without drain");
                     std::process::exit(0);
                 }
-                _ = self.reopen.recv() => telemetry.reopen(),
+                _ = self.reopen.recv() => {
+                    telemetry.reopen();
+                    certificates.key_log().reopen();
+                }
                 _ = self.hangup.recv() => {
                     tracing::info!("SIGHUP: TLS files are read again; the bootstrap file is read at start only");
                     // An error has been logged, and the former files stay in use.

@@ -32,7 +32,8 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     let life = Arc::new(Lifecycle::new());
     let signals = Signals::install()?;
     let (chain, key) = config.server_certificate();
-    let certificates = Certificates::load(chain, key).context("the certificate that clients are shown ([tls] server_cert, server_key)")?;
+    let certificates = Certificates::load(chain, key, config.node.data_dir.clone())
+        .context("the certificate that clients are shown ([tls] server_cert, server_key)")?;
     {
         let (life, telemetry, certificates) = (life.clone(), telemetry.clone(), certificates.clone());
         tokio::spawn(async move { signals.follow(&life, &telemetry, &certificates).await });
@@ -62,9 +63,10 @@ pub(crate) async fn run(config: NodeConfig) -> anyhow::Result<()> {
     };
     http::spawn(http, seen)?;
 
-    let facts = Arc::new(NodeFacts::new(runtime.clone(), monitor, life.clone(), certificates.clone(), own_variables(&config)));
+    let variables = own_variables(&config);
+    let facts = Arc::new(NodeFacts::new(runtime.clone(), monitor, life.clone(), telemetry.clone(), certificates.clone(), variables));
     let mut tasks = JoinSet::new();
-    serve_grpc(&config, &consensus, &runtime, &mut tasks).await?;
+    serve_grpc(&config, &consensus, &runtime, &certificates, &mut tasks).await?;
     {
         let (runtime, dataplane) = (runtime.clone(), dataplane.clone());
         tasks.spawn(async move { runtime.follow(&dataplane, observed).await });
@@ -142,17 +144,18 @@ fn own_variables(config: &NodeConfig) -> Vec<(String, String)> {
     own.into_iter().map(|(name, value)| (name.to_owned(), value.clone())).collect()
 }
 
-async fn serve_grpc(config: &NodeConfig, consensus: &Consensus, runtime: &Arc<Runtime>, tasks: &mut JoinSet<()>) -> anyhow::Result<()> {
+async fn serve_grpc(
+    config: &NodeConfig,
+    consensus: &Consensus,
+    runtime: &Arc<Runtime>,
+    certificates: &Arc<Certificates>,
+    tasks: &mut JoinSet<()>,
+) -> anyhow::Result<()> {
     if config.listen.grpc.is_empty() {
         return Ok(());
     }
     let (listener, local) = bind("listen.grpc", &config.listen.grpc).await?;
-    let protection = if demands_tls(config, "listen.grpc", local) {
-        let (certificate, key) = config.server_certificate();
-        Protection::Tls { certificate: std::fs::read(certificate)?, key: std::fs::read(key)? }
-    } else {
-        Protection::Plain
-    };
+    let protection = if demands_tls(config, "listen.grpc", local) { Protection::Tls(certificates.clone()) } else { Protection::Plain };
     let (consensus, runtime) = (consensus.clone(), runtime.clone());
     tasks.spawn(async move {
         let credentials = Credentials::new(move || admin_credentials(&runtime));

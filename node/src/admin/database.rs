@@ -28,16 +28,19 @@ impl Database for AdminDatabase {
     async fn parameters(&self, face: Face) -> Parameters {
         let values = self.context.variables().await.unwrap_or_default();
         let value = |name: &str| value_or_default(&values, name).to_owned();
+        let off = |name: &str| matches!(value_or_default(&values, name), "false" | "0");
         match face {
             Face::Mysql => Parameters {
                 server_version: value("mysql-server_version"),
                 default_plugin: value("mysql-default_authentication_plugin"),
+                plain: off("mysql-have_ssl"),
                 access_denied_prefix: "ProxySQL Error: ",
                 ..Parameters::default()
             },
             Face::Pgsql => Parameters {
                 server_version: value("pgsql-server_version"),
                 pgsql: vec![("is_superuser".into(), "on".into())],
+                plain: off("pgsql-have_ssl"),
                 ..Parameters::default()
             },
         }

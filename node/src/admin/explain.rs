@@ -1,6 +1,7 @@
 //! EXPLAIN RULES: what would become of a statement on this node (observability-and-operations.md 6.3).
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use quorumsql_dataplane::DataPlane;
 use quorumsql_dataplane::config::Protocol;
@@ -15,11 +16,32 @@ use crate::sql_server::{Face, Rows};
 pub(crate) const COLUMNS: [&str; 6] = ["step", "kind", "rule_id", "result", "detail", "effect"];
 
 /// Asks the data plane. What the command leaves out is a client on this host at this node's first traffic port.
-pub(crate) fn explain(dataplane: &DataPlane, command: ExplainCommand, face: Face, variables: &BTreeMap<String, String>) -> Rows {
+///
+/// # Errors
+/// A user, or an address, that no session of this node can have.
+pub(crate) fn explain(
+    dataplane: &DataPlane,
+    command: ExplainCommand,
+    face: Face,
+    variables: &BTreeMap<String, String>,
+) -> Result<Rows, String> {
     let protocol = command.protocol.unwrap_or(match face {
         Face::Mysql => Protocol::Mysql,
         Face::Pgsql => Protocol::Pgsql,
     });
+    if let Some(user) = command.user.as_deref().filter(|user| !dataplane.config().side(protocol).users.contains_key(*user)) {
+        let table = match protocol {
+            Protocol::Mysql => "runtime_mysql_users",
+            Protocol::Pgsql => "runtime_pgsql_users",
+        };
+        return Err(format!("unknown USER '{user}': {table} has no active row for it"));
+    }
+    let addresses = [("CLIENT", command.client.as_deref()), ("PROXY", command.proxy.as_ref().map(|(address, _)| address.as_str()))];
+    for (word, address) in addresses {
+        if let Some(address) = address.filter(|address| address.parse::<IpAddr>().is_err()) {
+            return Err(format!("{word} '{address}' is not an IP address"));
+        }
+    }
     let local = || "127.0.0.1".to_owned();
     let (address, port) = command.proxy.unwrap_or_else(|| (local(), None));
     let question = Question {
@@ -31,7 +53,7 @@ pub(crate) fn explain(dataplane: &DataPlane, command: ExplainCommand, face: Face
         proxy: (address, port.unwrap_or_else(|| first_port(protocol, variables))),
     };
     let steps = dataplane.explain(&question);
-    Rows::text(&COLUMNS, steps.into_iter().zip(1..).map(|(step, number)| row(step, number)).collect())
+    Ok(Rows::text(&COLUMNS, steps.into_iter().zip(1..).map(|(step, number)| row(step, number)).collect()))
 }
 
 fn row(step: Step, number: i64) -> Vec<Value> {

@@ -28,6 +28,9 @@ pub(crate) trait LocalTables: Send + Sync + 'static {
     /// Why they cannot be used; the former ones stay in use.
     fn reload_tls(&self) -> Result<(), String>;
 
+    /// Opens the files of logs anew.
+    fn reopen_logs(&self);
+
     /// Ends this process in order (`PROXYSQL SHUTDOWN`).
     fn shut_down(&self);
 }

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     ClearDigests(Protocol),
     /// `PROXYSQL RELOAD TLS`.
     ReloadTls,
+    /// `PROXYSQL FLUSH LOGS`.
+    FlushLogs,
     /// `PROXYSQL SHUTDOWN [SLOW]`, `PROXYSQL KILL`.
     Shutdown,
     /// `select $$` of the mysql client.
@@ -166,6 +168,7 @@ fn proxysql(cursor: &mut Cursor<'_>) -> Command {
     match rest.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["SHUTDOWN"] | ["SHUTDOWN", "SLOW"] | ["KILL"] => Command::Shutdown,
         ["RELOAD", "TLS"] => Command::ReloadTls,
+        ["FLUSH", "LOGS"] => Command::FlushLogs,
         ["READONLY" | "READWRITE"] => refused("PROXYSQL READONLY is not available in this version: admin accounts decide who may write"),
         [
             "START" | "STOP" | "RESTART" | "PAUSE" | "RESUME" | "COREDUMP" | "COMPRESSEDCOREDUMP" | "MEMPROFILE" | "GCOV" | "RELOAD"
@@ -265,6 +268,7 @@ mod tests {
             ("select $$", Command::DollarProbe),
             ("PROXYSQL SHUTDOWN", Command::Shutdown),
             ("proxysql reload tls", Command::ReloadTls),
+            ("PROXYSQL FLUSH LOGS", Command::FlushLogs),
             ("PROXYSQL CLUSTER", Command::Syntax { near: "PROXYSQL".into() }),
             ("FOO BAR", Command::Syntax { near: "FOO".into() }),
         ] {

@@ -30,6 +30,8 @@ impl LocalTables for NoFacts {
         Ok(())
     }
 
+    fn reopen_logs(&self) {}
+
     fn shut_down(&self) {}
 }
 

@@ -81,7 +81,7 @@ impl AdminSession {
             }
             Command::ExplainRules(command) => {
                 let variables = self.context.variables().await?;
-                Ok(Answer::Rows(explain(&self.context.dataplane, *command, self.login.face, &variables)))
+                explain(&self.context.dataplane, *command, self.login.face, &variables).map(Answer::Rows).map_err(handler_error)
             }
             Command::ClearDigests(protocol) => {
                 self.context.dataplane.digests(protocol, true).await;
@@ -99,6 +99,12 @@ impl AdminSession {
                     Ok(()) => Ok(done(Done { tag: "RELOAD".into(), ..Done::default() })),
                     Err(why) => Err(handler_error(format!("RELOAD TLS failed: {why}"))),
                 }
+            }
+            Command::FlushLogs => {
+                let context = self.context.clone();
+                let flushed = tokio::task::spawn_blocking(move || context.facts.reopen_logs()).await;
+                flushed.map_err(|error| handler_error(error.to_string()))?;
+                Ok(done(Done { tag: "FLUSH".into(), ..Done::default() }))
             }
             Command::DollarProbe => Err(self.dollar_probe().await?),
             Command::Refused(why) => Err(handler_error(why)),
@@ -386,9 +392,12 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
     match command {
         Command::Write { .. } => Err(sql_error("attempt to write a readonly database")),
         Command::Set(SetCommand::Variable { .. } | SetCommand::Node { .. }) => Err(sql_error("attempt to write a readonly database")),
-        Command::Copy(_) | Command::Shutdown | Command::ReloadTls | Command::ClearDigests(_) | Command::ExplainRules(_) => {
-            Err(syntax_error(&first()))
-        }
+        Command::Copy(_)
+        | Command::Shutdown
+        | Command::ReloadTls
+        | Command::FlushLogs
+        | Command::ClearDigests(_)
+        | Command::ExplainRules(_) => Err(syntax_error(&first())),
         Command::Show(ShowCommand::Rows { table, .. }) => Err(sql_error(format!("no such table: {table}"))),
         Command::Read if first().eq_ignore_ascii_case("PRAGMA") => Err(handler_error("Command not allowed")),
         _ => Ok(()),

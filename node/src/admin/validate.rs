@@ -2,6 +2,7 @@
 //! and rules are checked by `runtime`, which must be able to use them.
 
 use quorumsql_raft::command::{TableRows, Value};
+use quorumsql_raft::tables;
 use quorumsql_wire::mysql::charset;
 
 use super::variables::credentials;
@@ -41,6 +42,22 @@ pub(crate) fn global_variables(table: &TableRows) -> Result<(), String> {
     shared.map_or(Ok(()), |(user, _)| {
         Err(refusal("admin-stats_credentials", &format!("must not share the user '{user}' with admin-admin_credentials")))
     })
+}
+
+/// What is stored and changes nothing: values that rustls cannot honour, and variables of parts that are not built.
+pub(crate) fn without_effect(table: &TableRows) -> Vec<String> {
+    let changed = table.rows.iter().filter_map(|row| match row.as_slice() {
+        [Value::Text(name), Value::Text(value), ..] => {
+            tables::variable(name).filter(|variable| !variable.effective && variable.default != value)
+        }
+        _ => None,
+    });
+    let (ciphers, others): (Vec<_>, Vec<_>) = changed.map(|variable| variable.name).partition(|name| name.ends_with("-ssl_p2s_cipher"));
+    let ciphers = ciphers.into_iter().map(|name| {
+        format!("{name} is not used: its OpenSSL names mean nothing to rustls, which offers the strong suites of TLS 1.2 and 1.3 only")
+    });
+    let others = (!others.is_empty()).then(|| format!("stored, and without effect in this version: {}", others.join(", ")));
+    ciphers.chain(others).collect()
 }
 
 /// Servers know `utf8mb3_…` as `utf8_…` too.

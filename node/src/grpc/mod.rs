@@ -10,21 +10,20 @@ mod health;
 mod reflection;
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use quorumsql_proto::admin::cluster_admin_server::ClusterAdminServer;
 use quorumsql_raft::Consensus;
 use tokio::net::TcpListener;
 use tonic::service::InterceptorLayer;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Status};
 
 use self::cluster_admin::ClusterAdminService;
 use self::credentials::Credentials;
 use crate::doorway::Doorway;
-
-/// Time for a TLS handshake.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+use crate::tls::Certificates;
 
 /// Largest request.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
@@ -33,13 +32,8 @@ const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) enum Protection {
     /// Loopback, or `allow_insecure`.
     Plain,
-    /// Certificate and key, PEM.
-    Tls {
-        /// Certificate chain.
-        certificate: Vec<u8>,
-        /// Its key.
-        key: Vec<u8>,
-    },
+    /// TLS with the certificate of the moment.
+    Tls(Arc<Certificates>),
 }
 
 /// Serves until the future is dropped.
@@ -49,14 +43,11 @@ pub(crate) async fn serve(
     consensus: Consensus,
     credentials: Credentials,
 ) -> anyhow::Result<()> {
-    let mut server = Server::builder()
+    let server = Server::builder()
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(20)))
         .concurrency_limit_per_connection(64)
         .timeout(Duration::from_secs(60));
-    if let Protection::Tls { certificate, key } = protection {
-        server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key)).timeout(HANDSHAKE_TIME))?;
-    }
     let (health, health_updates) = health::service(consensus.clone());
     let service = ClusterAdminService::new(consensus, credentials.clone());
     let router = server
@@ -65,8 +56,14 @@ pub(crate) async fn serve(
         .add_service(health)
         .add_service(reflection::v1()?)
         .add_service(reflection::v1alpha()?);
+    let served = async {
+        match protection {
+            Protection::Plain => router.serve_with_incoming(Doorway::open(listener).into_stream()).await,
+            Protection::Tls(certificates) => router.serve_with_incoming(Doorway::open_tls(listener, certificates).into_stream()).await,
+        }
+    };
     tokio::select! {
-        served = router.serve_with_incoming(Doorway::open(listener).into_stream()) => served?,
+        served = served => served?,
         () = health_updates => {}
     }
     Ok(())

@@ -7,6 +7,7 @@ use quorumsql_dataplane::config::{Domain, Hostgroup, HostgroupId, Protocol, Prot
 use quorumsql_dataplane::rules::RuleSet;
 use quorumsql_dataplane::tls::ServerTls;
 use quorumsql_raft::command::{TableRows, Value};
+use rustls::{KeyLog, NoKeyLog};
 
 use super::observed::Observed;
 use super::placement::{self, Placed, WriterReads};
@@ -64,11 +65,16 @@ pub(crate) struct Carried {
 
 impl Carried {
     /// What `files` say, read anew if they or the generation of all TLS files have changed.
-    fn server_side(&mut self, files: ServerFiles, generation: u64) -> ServerSide {
+    fn server_side(&mut self, files: ServerFiles, shown: Option<&Shown>) -> ServerSide {
+        let generation = shown.map_or(0, |shown| shown.generation);
         match &self.tls {
             Some((known, of, side)) if *known == files && *of == generation => side.clone(),
             _ => {
-                let side = files.load();
+                let key_log: Arc<dyn KeyLog> = match shown {
+                    Some(shown) => shown.key_log.clone(),
+                    None => Arc::new(NoKeyLog),
+                };
+                let side = files.load(key_log);
                 self.tls = Some((files, generation, side.clone()));
                 side
             }
@@ -140,7 +146,7 @@ fn side(
     let unprobed = placement::unprobed(&servers.rows, pairs, &seen)
         .map(|row| format!("{} {}:{} has not been probed", variables::prefix(protocol), row.host, row.port));
     let rules = carried.rules.refresh(side, variables.regex_backtracking)?;
-    let server_side = carried.server_side(variables::server_files(&from), shown.map_or(0, |shown| shown.generation));
+    let server_side = carried.server_side(variables::server_files(&from), shown);
     let config = ProtocolConfig {
         users: side.users.as_ref().clone(),
         hostgroups: hostgroups(side, &placed, server_side.tls()),

@@ -162,6 +162,7 @@ impl Runtime {
             }
             builder.several_writers.clone_from(&effective.several_writers);
         }
+        self.certificates.key_log().follow(effective.committed.variables.get("admin-ssl_keylog_file").unwrap_or_default());
         let probed = targets::targets(&effective);
         self.targets.send_if_modified(|current| {
             let changed = **current != probed;

@@ -23,7 +23,10 @@ impl Validator for RowValidator {
                     let (_, notes) = super::compile_rules(rules, true).map_err(|error| format!("{} {error}", table.table))?;
                     warnings.extend(notes);
                 }
-                None if table.table == "global_variables" => crate::admin::validate::global_variables(table)?,
+                None if table.table == "global_variables" => {
+                    crate::admin::validate::global_variables(table)?;
+                    warnings.extend(crate::admin::validate::without_effect(table));
+                }
                 _ => tracing::debug!(module, table = table.table, "rows are checked by the state machine alone"),
             }
         }

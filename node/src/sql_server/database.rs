@@ -52,6 +52,8 @@ pub(crate) struct Parameters {
     pub(crate) default_plugin: String,
     /// PostgreSQL: further `ParameterStatus` pairs.
     pub(crate) pgsql: Vec<(String, String)>,
+    /// TLS is not offered by a listener that does not demand it.
+    pub(crate) plain: bool,
     /// First words of the texts of failed MySQL logins: `ProxySQL Error: ` or nothing.
     pub(crate) access_denied_prefix: &'static str,
 }

@@ -208,7 +208,7 @@ fn demanding_tls() -> (ServeOptions, rustls::pki_types::CertificateDer<'static>)
     let (authority, files) = (Authority::new("test"), Files::default());
     let server = authority.issue(&["localhost", "127.0.0.1"], Validity::Long);
     let (chain, key) = (files.write("cert.pem", &server.certificate), files.write("key.pem", &server.key));
-    let certificates = Certificates::load(chain, key).unwrap();
+    let certificates = Certificates::load(chain, key, std::env::temp_dir()).unwrap();
     let root = rustls::pki_types::CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap();
     (ServeOptions { tls: Some(certificates), require_tls: true }, root)
 }

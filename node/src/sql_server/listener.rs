@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::database::{Database, Face};
-use crate::tls::Certificates;
+use super::database::{Database, Face, Parameters};
+use crate::tls::{Certificates, Shown};
 
 /// How a listener serves.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,14 @@ pub(crate) struct ServeOptions {
     pub(crate) tls: Option<Arc<Certificates>>,
     /// Clients that do not use TLS are refused.
     pub(crate) require_tls: bool,
+}
+
+impl ServeOptions {
+    /// What a client that comes now is shown, unless the database wants no TLS and the listener does not demand it.
+    pub(crate) fn shown(&self, parameters: &Parameters) -> Option<Arc<Shown>> {
+        let offered = self.require_tls || !parameters.plain;
+        self.tls.as_ref().filter(|_| offered).map(|certificates| certificates.current())
+    }
 }
 
 /// Sessions of one listener, newcomers included; more are refused.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use quorumsql_dataplane::config::TlsMode;
 use quorumsql_dataplane::tls::{Connector, Identity, ServerTls, Trust};
-use rustls::NoKeyLog;
+use rustls::KeyLog;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 
@@ -49,9 +49,9 @@ struct Loaded {
 
 impl ServerFiles {
     /// Reads the files; what cannot be used makes every connection fail with the reason.
-    pub(crate) fn load(&self) -> ServerSide {
+    pub(crate) fn load(&self, key_log: Arc<dyn KeyLog>) -> ServerSide {
         let mut roots = Vec::new();
-        let connector = self.connector(&mut roots).unwrap_or_else(|error| {
+        let connector = self.connector(&mut roots, key_log).unwrap_or_else(|error| {
             tracing::error!("TLS towards servers fails until this is put right: {error:#}");
             Connector::broken(format!("{error:#}"))
         });
@@ -59,7 +59,7 @@ impl ServerFiles {
         ServerSide(Arc::new(Loaded { mode: self.mode, tls: ServerTls::new(self.mode, connector), roots, identity }))
     }
 
-    fn connector(&self, roots: &mut Vec<u8>) -> anyhow::Result<Connector> {
+    fn connector(&self, roots: &mut Vec<u8>, key_log: Arc<dyn KeyLog>) -> anyhow::Result<Connector> {
         let mut trust = Trust::default();
         if matches!(self.mode, TlsMode::VerifyCa | TlsMode::VerifyFull) {
             *roots = self.roots()?;
@@ -72,7 +72,7 @@ impl ServerFiles {
             (false, false) => Some(Identity::from_pem(&read(&self.cert)?, &read(&self.key)?).context("ssl_p2s_cert, ssl_p2s_key")?),
             _ => anyhow::bail!("ssl_p2s_cert and ssl_p2s_key need each other"),
         };
-        Ok(Connector::new(self.mode, &trust, identity, Arc::new(NoKeyLog))?)
+        Ok(Connector::new(self.mode, &trust, identity, key_log)?)
     }
 
     /// The given authorities, or else the system's.
@@ -204,7 +204,7 @@ mod tests {
             (ServerFiles { cert: cert.clone(), ..files(TlsMode::Prefer) }, Some("need each other")),
             (ServerFiles { cert, key: other_key, ..files(TlsMode::Require) }, Some("keys may not be consistent")),
         ] {
-            let side = files.load();
+            let side = files.load(Arc::new(rustls::NoKeyLog));
             let error = side.tls().connector().unwrap().config().err().map(|error| error.to_string().to_lowercase());
             match (error, expected) {
                 (None, None) => {}

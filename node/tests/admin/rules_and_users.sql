@@ -77,9 +77,21 @@ error 1045 28000: ProxySQL Admin Error: LOAD MYSQL SERVERS TO RUNTIME refused: â
 
 EXPLAIN MYSQL RULES 'SELECT 1' USER 'app'
 ----
+error 1045 28000: ProxySQL Admin Error: unknown USER 'app': runtime_mysql_users has no active row for it
+
+EXPLAIN MYSQL RULES 'SELECT 1' CLIENT 'somewhere'
+----
+error 1045 28000: ProxySQL Admin Error: CLIENT 'somewhere' is not an IP address
+
+EXPLAIN PGSQL RULES 'SELECT 1' PROXY 'localhost:6133'
+----
+error 1045 28000: ProxySQL Admin Error: PROXY 'localhost' is not an IP address
+
+EXPLAIN MYSQL RULES 'SELECT 1'
+----
 [step | kind | rule_id | result | detail | effect]
 1 | parse | NULL |  | digest 0x1C46AE529DD5A40E: SELECT ? | plain read
-2 | default | NULL | not matched | no rule names a hostgroup, and the default hostgroup is the user's: there is no active user 'app' | no hostgroup
+2 | default | NULL | not matched | no rule names a hostgroup, and the default hostgroup is the user's: say USER 'â€¦' | no hostgroup
 
 EXPLAIN RULES
 ----

@@ -17,4 +17,5 @@ mod replicated_rule;
 mod soak;
 mod storage;
 mod support;
+mod tls;
 mod writers;

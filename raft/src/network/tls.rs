@@ -114,6 +114,8 @@ impl Authority {
         params.subject_alt_names = names;
         params.extended_key_usages = usages;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // Clients that are strict about RFC 5280 (Python from 3.13 on) take no certificate without it.
+        params.use_authority_key_identifier_extension = true;
         Ok(CertificateSigningRequestParams { params, public_key }.signed_by(&issuer)?.pem())
     }
 }

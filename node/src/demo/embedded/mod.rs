@@ -126,12 +126,9 @@ impl Database for EmbeddedDatabase {
     async fn parameters(&self, face: Face) -> Parameters {
         let on = |on: bool| if on { "on" } else { "off" };
         match face {
-            Face::Mysql => Parameters {
-                server_version: MYSQL_VERSION.into(),
-                default_plugin: "mysql_native_password".into(),
-                pgsql: Vec::new(),
-                access_denied_prefix: "",
-            },
+            Face::Mysql => {
+                Parameters { server_version: MYSQL_VERSION.into(), default_plugin: "mysql_native_password".into(), ..Parameters::default() }
+            }
             Face::Pgsql => Parameters {
                 server_version: PGSQL_VERSION.into(),
                 default_plugin: String::new(),
@@ -149,7 +146,7 @@ impl Database for EmbeddedDatabase {
                 ]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .to_vec(),
-                access_denied_prefix: "",
+                ..Parameters::default()
             },
         }
     }

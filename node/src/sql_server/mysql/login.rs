@@ -26,11 +26,12 @@ pub(super) async fn login<D: Database>(
     options: &ServeOptions,
 ) -> io::Result<Option<LoggedIn<D>>> {
     let parameters = database.parameters(Face::Mysql).await;
+    let shown = options.shown(&parameters);
     let mut dialogue = Dialogue { socket, client, parameters, scramble: scramble()?, out: Vec::new(), sequence: 0 };
-    dialogue.greet(options.tls.is_some()).await?;
+    dialogue.greet(shown.is_some()).await?;
     let mut payload = dialogue.read().await?;
-    if let (Some(tls), Some(_)) = (&options.tls, SslRequest::decode(&payload)) {
-        dialogue.socket = dialogue.socket.upgrade(tls.current().mysql.config().clone()).await?;
+    if let (Some(shown), Some(_)) = (&shown, SslRequest::decode(&payload)) {
+        dialogue.socket = dialogue.socket.upgrade(shown.mysql.config().clone()).await?;
         payload = dialogue.read().await?;
     }
     let response = HandshakeResponse::decode(&payload).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;

@@ -26,7 +26,8 @@ pub(super) async fn login<D: Database>(
     options: &ServeOptions,
 ) -> io::Result<Option<(Socket, D::Session)>> {
     // One for the whole login, whatever is reloaded meanwhile.
-    let shown = options.tls.as_ref().map(|certificates| Arc::clone(&certificates.current().pgsql));
+    let parameters = database.parameters(Face::Pgsql).await;
+    let shown = options.shown(&parameters).map(|shown| Arc::clone(&shown.pgsql));
     let Some((mut socket, packet)) = first(socket, shown.as_deref()).await? else { return Ok(None) };
     match start(&mut socket, &packet, client, database, options, shown.as_deref()).await? {
         Ok(session) => Ok(Some((socket, session))),
