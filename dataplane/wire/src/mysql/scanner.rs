@@ -309,7 +309,7 @@ impl AnswerScanner {
                 Ok(0)
             }
             (State::DefinitionsEof { then }, 0xfe) => {
-                let status = EofPacket::decode(payload)?.status;
+                let status = self.read_eof(packet)?.status;
                 self.answer.status = Some(status);
                 // With a cursor the rows come by COM_STMT_FETCH.
                 let cursor = status.contains(Status::CURSOR_EXISTS);
@@ -317,7 +317,7 @@ impl AnswerScanner {
                 Ok(0)
             }
             (State::Rows, _) if self.deprecate_eof => self.on_ok(packet),
-            (State::Rows, _) => self.on_eof(payload).map(|()| 0),
+            (State::Rows, _) => self.on_eof(packet).map(|()| 0),
             (State::First, first) => self.on_first(first, packet),
             _ => Err(WireError::Malformed("unexpected packet in an answer")),
         }
@@ -335,7 +335,7 @@ impl AnswerScanner {
                 self.answer.last_rows = None;
                 self.on_ok(packet)
             }
-            (Question::Simple, 0xfe) if payload.len() <= 5 => self.on_eof(payload).map(|()| 0),
+            (Question::Simple, 0xfe) if payload.len() <= 5 => self.on_eof(packet).map(|()| 0),
             (Question::Simple, 0xfe) => self.on_ok(packet),
             (Question::Results, 0xfb) => {
                 self.state = State::LocalInfile;
@@ -366,10 +366,20 @@ impl AnswerScanner {
         Ok(())
     }
 
-    fn on_eof(&mut self, payload: &[u8]) -> Result<(), WireError> {
-        let eof = EofPacket::decode(payload)?;
+    fn on_eof(&mut self, packet: &mut [u8]) -> Result<(), WireError> {
+        let eof = self.read_eof(packet)?;
         self.on_result_end(eof.status, eof.warnings);
         Ok(())
+    }
+
+    /// Reads an EOF packet. A client without session state never sees its flag.
+    fn read_eof(&self, packet: &mut [u8]) -> Result<EofPacket, WireError> {
+        let eof = EofPacket::decode(&packet[HEADER_LEN..])?;
+        if self.strip_state && eof.status.contains(Status::SESSION_STATE_CHANGED) {
+            let status = eof.status.without(Status::SESSION_STATE_CHANGED);
+            packet[HEADER_LEN + 3..HEADER_LEN + 5].copy_from_slice(&status.0.to_le_bytes());
+        }
+        Ok(eof)
     }
 
     fn on_ok(&mut self, packet: &mut [u8]) -> Result<usize, WireError> {

@@ -97,6 +97,24 @@ fn session_state_is_kept_and_stripped_for_a_client_without_it() {
 }
 
 #[test]
+fn the_flag_of_session_state_is_taken_out_of_an_eof() {
+    let changed = Status::AUTOCOMMIT.with(Status::SESSION_STATE_CHANGED);
+    let bytes = |status: Status| {
+        let mut bytes = Vec::new();
+        let mut packets = PacketWriter::new(&mut bytes, 1);
+        write_columns(&[Column::text("a")], EOF, status, &mut packets);
+        write_text_row([None], &mut packets);
+        End { status, warnings: 3 }.write(EOF, &mut packets);
+        bytes
+    };
+    for step in [1, 7, 1000] {
+        let mut scanner = AnswerScanner::new(Question::Results, EOF.with(Capabilities::SESSION_TRACK), EOF);
+        assert_eq!(relay(&mut scanner, &bytes(changed), step).unwrap(), bytes(Status::AUTOCOMMIT));
+        assert_eq!(scanner.answer().status, Some(changed));
+    }
+}
+
+#[test]
 fn prepare_answers_get_the_clients_statement_id() {
     for capabilities in [EOF, NO_EOF] {
         for (parameters, columns) in [(0u16, 0u16), (2, 0), (0, 3), (2, 3)] {
