@@ -21,6 +21,15 @@ pub(crate) struct Driver {
     pub(crate) program: Vec<String>,
 }
 
+/// The drivers of a dialect on one server: all, or the one that `QUORUMSQL_CORPUS_DRIVER` names.
+pub(crate) fn compare(drivers: &[Driver], file: &str, ends: &Ends<'_>) {
+    let wanted = std::env::var("QUORUMSQL_CORPUS_DRIVER").ok();
+    let cases = cases::parse(file);
+    let chosen = drivers.iter().filter(|driver| wanted.as_ref().is_none_or(|name| name == driver.name));
+    let wrong: Vec<String> = chosen.flat_map(|driver| driver.compare(&cases, ends)).collect();
+    assert!(wrong.is_empty(), "{}\n{} differences", wrong.join("\n"), wrong.len());
+}
+
 /// The ends of a comparison.
 pub(crate) struct Ends<'a> {
     /// `mariadb`, `mysql9` or `postgresql`.
@@ -31,7 +40,7 @@ pub(crate) struct Ends<'a> {
 
 impl Driver {
     /// Runs all cases that this driver can run on both ends; returns what is wrong, one text each.
-    pub(crate) fn compare(&self, all: &[Case], ends: &Ends<'_>) -> Vec<String> {
+    fn compare(&self, all: &[Case], ends: &Ends<'_>) -> Vec<String> {
         let cases = cases::select(all, self.name, ends.server, self.kinds);
         let start = Instant::now();
         let direct = self.lines(&ends.direct, &cases);

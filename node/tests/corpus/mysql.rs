@@ -1,19 +1,22 @@
 //! Drivers of the MySQL protocol, on MariaDB and MySQL 9.
 
+use std::path::Path;
+
 use quorumsql_chaos::servers::{MariaDb, Mysql9};
 
-use crate::cases;
-use crate::driver::{Driver, Ends};
+use crate::driver::{self, Driver, Ends};
 use crate::node::{Node, Target};
-use crate::programs::{command_line, go, node_js, python};
+use crate::programs::{command_line, go, java, node_js, python};
 
 fn drivers() -> Vec<Driver> {
     let commands = &["query", "prepare", "ping", "reset", "change_user"];
     vec![
-        Driver { name: "mariadb", kinds: &["query"], program: command_line("mariadb") },
+        Driver { name: "mariadb", kinds: &["query"], program: command_line("mariadb", Path::new("/")) },
+        Driver { name: "mysql", kinds: &["query"], program: command_line("mysql", &Mysql9::chroot()) },
         Driver { name: "PyMySQL", kinds: &["query", "prepare", "fetch", "ping"], program: python("mysql_pymysql.py") },
         Driver { name: "mysql-connector-python", kinds: commands, program: python("mysql_connector.py") },
         Driver { name: "go-sql-driver", kinds: &["query", "prepare", "ping"], program: go("go-sql-driver") },
+        Driver { name: "Connector/J", kinds: &["query", "prepare", "fetch", "ping"], program: java("mysql") },
         Driver { name: "mysql2", kinds: commands, program: node_js("mysql2.js") },
     ]
 }
@@ -35,7 +38,5 @@ fn every_driver_sees_mysql_9_through_a_node_as_it_is() {
 fn same(server: &str, port: u16, address: &str, version: &str) {
     let node = Node::mysql(address, version);
     let ends = Ends { server, direct: Target::server(port), through: node.target() };
-    let cases = cases::parse(include_str!("cases/mysql.json"));
-    let wrong: Vec<String> = drivers().iter().flat_map(|driver| driver.compare(&cases, &ends)).collect();
-    assert!(wrong.is_empty(), "{}\n{} differences", wrong.join("\n"), wrong.len());
+    driver::compare(&drivers(), include_str!("cases/mysql.json"), &ends);
 }

@@ -7,10 +7,10 @@ pub(crate) fn python(file: &str) -> Vec<String> {
     vec![variable("QUORUMSQL_PYTHON"), directory("python").join(file).display().to_string()]
 }
 
-/// A command-line client, which `drivers/python` feeds.
-pub(crate) fn command_line(client: &str) -> Vec<String> {
+/// A command-line client, which `drivers/python` feeds; `root` is where it is installed.
+pub(crate) fn command_line(client: &str, root: &Path) -> Vec<String> {
     let mut argv = python("command_line.py");
-    argv.push(client.into());
+    argv.extend([client.into(), root.display().to_string()]);
     argv
 }
 

@@ -92,7 +92,10 @@ public final class Corpus {
     }
 
     private static void prepare(Connection conn, JsonObject step, List<Object> results) throws Exception {
-        try (PreparedStatement prepared = conn.prepareStatement(step.get("sql").getAsString().replaceAll("\\$\\d+", "?"))) {
+        String sql = step.get("sql").getAsString().replaceAll("\\$\\d+", "?");
+        // Connector/J gives insert ids only if asked for; pgjdbc would add RETURNING to the statement.
+        int keys = arguments[0].equals("mysql") ? Statement.RETURN_GENERATED_KEYS : Statement.NO_GENERATED_KEYS;
+        try (PreparedStatement prepared = conn.prepareStatement(sql, keys)) {
             for (JsonElement set : step.getAsJsonArray("sets")) {
                 int position = 0;
                 for (JsonElement parameter : set.getAsJsonArray()) bind(prepared, ++position, parameter.getAsJsonArray());

@@ -1,4 +1,7 @@
-"""The command-line clients mariadb and psql, fed through a pipe; the first argument names the client."""
+"""The command-line clients mariadb, mysql and psql, fed through a pipe.
+
+The first argument names the client, the second the directory of its root (`/`, or the chroot of MySQL 9).
+"""
 import os
 import re
 import subprocess
@@ -16,9 +19,15 @@ DIFFERS = [
 ]
 
 
-def mysql(host, port, user, password, database):
+def mariadb(host, port, user, password, database):
     return ["--no-defaults", "-h", host, "-P", str(port), f"-u{user}", f"-p{password}", "--force", "-vv", "-t", "-n", "--delimiter=~~", "--max-allowed-packet=64M",
             "--show-warnings", "--column-type-info", "--default-character-set=utf8mb4", database]
+
+
+def mysql(host, port, user, password, database):
+    # MariaDB does not know the collation that this client asks for at login, and would take another character set than the node.
+    names = "--init-command=SET NAMES utf8mb4"
+    return ["--no-defaults", names, "--commands", "--system-command=ON", *mariadb(host, port, user, password, database)[1:]]
 
 
 def psql(host, port, user, password, database):
@@ -26,15 +35,16 @@ def psql(host, port, user, password, database):
 
 
 CLIENTS = {
-    "mariadb": (["mariadb"], mysql, "\n~~\n"),
-    "psql": (["psql"], psql, "\n;\n"),
+    "mariadb": (mariadb, "\n~~\n"),
+    "mysql": (mysql, "\n~~\n"),
+    "psql": (psql, "\n;\n"),
 }
 
 
 class Client:
     def __init__(self, host, port, user, password, database):
-        program, arguments, self.end = CLIENTS[NAME]
-        argv = ["stdbuf", "-oL", *program, *arguments(host, port, user, password, database)]
+        arguments, self.end = CLIENTS[NAME]
+        argv = ["chroot", ROOT, "stdbuf", "-oL", NAME, *arguments(host, port, user, password, database)]
         environment = {**os.environ, "PGPASSWORD": password}
         self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
 
@@ -55,6 +65,8 @@ class Client:
             lines.append(corpus.short(text))
             if ended:
                 break
+        else:
+            sys.exit(f"{NAME} ended with {self.process.wait()} after {lines[-5:]}")
         failed = any(line.startswith(("'ERROR", '"ERROR')) for line in lines)
         return [{"error" if failed else "output": lines}]
 
@@ -64,5 +76,5 @@ class Client:
 
 
 if __name__ == "__main__":
-    NAME = sys.argv.pop(1)
+    NAME, ROOT = sys.argv.pop(1), sys.argv.pop(1)
     corpus.run(Client)
