@@ -165,6 +165,38 @@ fn cursors_types_and_long_data() {
         raw.command(byte::STMT_EXECUTE, &execute(999, 0, &[]));
         assert_eq!(raw.error(), 1243);
     }
+    for (port, version, keeps) in [(mariadb.port, "5.5.5-10.11.6-MariaDB", false), (mysql.port, "9.7.0", true)] {
+        let mut setup = Setup::sharing(port);
+        setup.variables.server_version = version.into();
+        let proxy = setup.start();
+        schemas_show_no_warnings_of_others(&mut Raw::log_in(proxy.port, PLAIN), &mut Raw::log_in(proxy.port, PLAIN));
+        ignoring_space(&mut Raw::log_in(proxy.port, PLAIN | Capabilities::IGNORE_SPACE), keeps);
+    }
+}
+
+/// MySQL's answer to COM_INIT_DB counts the warnings of the statement before it: those of this session.
+fn schemas_show_no_warnings_of_others(one: &mut Raw, two: &mut Raw) {
+    for _ in 0..2 {
+        one.query("SELECT nothing");
+        assert_eq!(one.error(), 1054);
+        two.command(byte::INIT_DB, b"demo");
+        let payload = two.packet();
+        assert_eq!(OkPacket::decode(&payload, PLAIN).unwrap().warnings, 0);
+        one.query("DO 1");
+        one.ok();
+    }
+}
+
+/// The mode that the capability brings is there behind a reset of the session, too, if the server does so.
+fn ignoring_space(raw: &mut Raw, after_reset: bool) {
+    for expected in [true, after_reset] {
+        raw.query("SELECT @@sql_mode LIKE '%IGNORE_SPACE%'");
+        raw.columns();
+        assert_eq!(raw.packet(), [1, if expected { b'1' } else { b'0' }]);
+        raw.until_eof();
+        raw.command(byte::RESET_CONNECTION, &[]);
+        raw.ok();
+    }
 }
 
 fn cursor(raw: &mut Raw) {

@@ -6,6 +6,7 @@ use quorumsql_wire::mysql::command::byte;
 
 use super::Backend;
 use super::call::BrokenBackend;
+use super::diagnostics::{self, Diagnostics};
 use crate::session::mysql::names::Collate;
 use crate::session::mysql::state::SessionState;
 use crate::session::mysql::tracked;
@@ -30,14 +31,14 @@ impl From<BrokenBackend> for AlignError {
 pub(crate) struct Reads {
     /// `LAST_INSERT_ID()`, to be set to this.
     pub(crate) insert_id: Option<u64>,
-    /// Warnings, to be forgotten.
-    pub(crate) warnings: bool,
+    /// Warnings and errors, to be the session's.
+    pub(crate) diagnostics: bool,
     /// Not the schema: the statement is a USE. The one before may not exist.
     pub(crate) no_schema: bool,
 }
 
 impl Reads {
-    const NOTHING: Self = Self { insert_id: None, warnings: false, no_schema: false };
+    const NOTHING: Self = Self { insert_id: None, diagnostics: false, no_schema: false };
 }
 
 /// One command and what it means for the connection.
@@ -48,7 +49,7 @@ enum Step<'a> {
     Names,
     Variable(&'static str, &'a str),
     InsertId,
-    Warnings,
+    Diagnostics,
 }
 
 impl Backend {
@@ -82,6 +83,8 @@ impl Backend {
                 Err(_) if matches!(step, Step::Names) && self.fall_back(session).await? => self.took(step, session),
                 // A variable that the server does not have is left out quietly: names of the other product are harmless.
                 Err(payload) if matches!(step, Step::Variable(..)) && is_unknown_variable(&payload) => self.took(step, session),
+                // The error is what was asked for. Where a branch of XA allows no statement, its own error is the last.
+                Err(_) if matches!(step, Step::Diagnostics) => self.took(step, session),
                 Err(payload) => refused = refused.or(Some(payload)),
             }
         }
@@ -123,8 +126,8 @@ impl Backend {
         if let Some(id) = reads.insert_id {
             steps.push((Step::InsertId, query(&format!("DO LAST_INSERT_ID({id})"))));
         }
-        if reads.warnings {
-            steps.push((Step::Warnings, query("DO 0")));
+        if reads.diagnostics {
+            steps.push((Step::Diagnostics, query(&diagnostics::statement(session.last.error.as_ref(), state.product))));
         }
         steps
     }
@@ -140,7 +143,8 @@ impl Backend {
             }
             Step::InsertId => state.has_insert_id = true,
             // The status of the answer tells.
-            Step::Autocommit | Step::Warnings => {}
+            Step::Autocommit => {}
+            Step::Diagnostics => state.diagnostics = Diagnostics::Own,
         }
     }
 

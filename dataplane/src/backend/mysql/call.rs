@@ -10,6 +10,7 @@ use quorumsql_wire::mysql::{Capabilities, EofPacket, OkPacket, PacketWriter, Wir
 use thiserror::Error;
 
 use super::Backend;
+use super::diagnostics::Diagnostics;
 
 /// The connection is of no use any more.
 #[derive(Debug, Error)]
@@ -53,11 +54,12 @@ impl Backend {
             drop(chunk);
             let scanned = scanner.scan(&mut bytes)?;
             if scanner.answer().error.is_some() {
+                self.state.diagnostics = Diagnostics::Foreign;
                 return Ok(Err(error_payload(&bytes[..scanned.end])?));
             }
             if scanner.is_done() {
                 let answer = scanner.into_answer();
-                self.state.on_answer(&answer);
+                self.on_own_answer(&answer);
                 return Ok(Ok(answer));
             }
             bytes.truncate(scanned.end);
@@ -98,16 +100,30 @@ impl Backend {
     fn on_short_answer(&mut self, payload: Vec<u8>) -> Result<Outcome, BrokenBackend> {
         let mut answer = Answer::default();
         match payload.first() {
-            Some(0xff) => return Ok(Err(payload)),
-            Some(0xfe) if payload.len() <= 5 => answer.status = Some(EofPacket::decode(&payload)?.status),
+            Some(0xff) => {
+                self.state.diagnostics = Diagnostics::Foreign;
+                return Ok(Err(payload));
+            }
+            Some(0xfe) if payload.len() <= 5 => {
+                let eof = EofPacket::decode(&payload)?;
+                (answer.status, answer.warnings) = (Some(eof.status), eof.warnings);
+            }
             Some(0 | 0xfe) => {
                 let ok = OkPacket::decode(&payload, self.state.capabilities)?;
-                (answer.status, answer.state) = (Some(ok.status), ok.state.to_vec());
+                (answer.status, answer.warnings, answer.state) = (Some(ok.status), ok.warnings, ok.state.to_vec());
             }
             _ => return Err(WireError::Malformed("unexpected answer to a command").into()),
         }
-        self.state.on_answer(&answer);
+        self.on_own_answer(&answer);
         Ok(Ok(answer))
+    }
+
+    /// Warnings of commands of our own are nothing that a session may see.
+    fn on_own_answer(&mut self, answer: &Answer) {
+        self.state.on_answer(answer);
+        if answer.warnings > 0 {
+            self.state.diagnostics = Diagnostics::Foreign;
+        }
     }
 
     /// A number that a statement of our own selects; `None` = it did not.
@@ -130,7 +146,7 @@ impl Backend {
             unread.truncate(scanned.end);
             whole.extend(unread.drain(..scanned.forward));
         }
-        self.state.on_answer(scanner.answer());
+        self.on_own_answer(scanner.answer());
         // Column count, one definition, its EOF for an old server; then the row.
         let before = if capabilities.contains(Capabilities::DEPRECATE_EOF) { 2 } else { 3 };
         let mut rest = &whole[..];

@@ -9,6 +9,7 @@ use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
 
 use super::call::BrokenBackend;
+use super::diagnostics::Diagnostics;
 use super::{Backend, BackendState, KEY_CAPABILITIES, Product, Registry, ServerLogin};
 use crate::config::Server;
 use crate::pool::{ConnectError, Fault, PoolKey, ServerError};
@@ -87,6 +88,7 @@ pub(super) async fn connect(
             variables: Variables::new(),
             status,
             has_insert_id: false,
+            diagnostics: Diagnostics::Empty,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
             registry: Registry::default(),
@@ -113,6 +115,7 @@ impl Backend {
         self.state.variables.clear();
         self.state.schema = None;
         self.state.has_insert_id = false;
+        self.state.diagnostics = Diagnostics::Empty;
         self.start_tracking().await?;
         Ok(true)
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod align;
 pub(crate) mod call;
+pub(crate) mod diagnostics;
 mod login;
 mod registry;
 
@@ -23,6 +24,7 @@ use crate::session::mysql::tracked::Variables;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::{Link, LinkParcel};
+use diagnostics::Diagnostics;
 pub(crate) use registry::Registry;
 
 /// Capabilities of a client that change what a server answers: part of the pool key.
@@ -94,6 +96,8 @@ pub(crate) struct BackendState {
     pub(crate) status: Status,
     /// Its `LAST_INSERT_ID()` is that of the session that holds it.
     pub(crate) has_insert_id: bool,
+    /// What it would show as warnings and errors.
+    pub(crate) diagnostics: Diagnostics,
     /// MULTI_STATEMENTS as set by COM_SET_OPTION.
     pub(crate) multi_statements: bool,
     /// The server reports changes of session state.
@@ -120,6 +124,14 @@ impl BackendState {
     /// Whether a transaction is open.
     pub(crate) fn in_transaction(&self) -> bool {
         self.status.contains(Status::IN_TRANS)
+    }
+
+    /// A session takes it, which may be another one than before.
+    pub(crate) fn on_acquired(&mut self) {
+        self.has_insert_id = false;
+        if self.diagnostics == Diagnostics::Own {
+            self.diagnostics = Diagnostics::Foreign;
+        }
     }
 
     /// Takes over what an answer says about the connection.

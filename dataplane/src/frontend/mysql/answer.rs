@@ -6,6 +6,7 @@ use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use super::facts::Facts;
 use super::statement::Plan;
 use super::{Client, Flow};
+use crate::backend::mysql::Product;
 use crate::config::Protocol;
 use crate::session::mysql::local::{Local, Question};
 use crate::session::mysql::set::SetStatement;
@@ -28,6 +29,7 @@ impl Client {
             }
             Local::Ask(Question::Diagnostics(_) | Question::FoundRows(_) | Question::RowCount(_)) if on_server => return None,
             Local::Ask(question) => self.answer(question, sequence).await,
+            Local::Dollars if self.shown_product() == Product::Mariadb => return None,
             Local::Dollars => {
                 let (code, text) = self.dollars();
                 self.send_error(sequence, code, text).await
@@ -115,12 +117,17 @@ impl Client {
     async fn show_error(&mut self, sequence: u8) -> Flow {
         let columns = Facts::new(&self.state.names, &self.ctx.config().side(Protocol::Mysql).variables.server_version).warnings();
         match self.state.last.error.clone() {
-            Some((code, text)) => self.send_rows(sequence, &columns, &[&["Error", &code.to_string(), &text]]).await,
+            Some(error) => self.send_rows(sequence, &columns, &[&["Error", &error.code.to_string(), &error.message]]).await,
             None => self.send_rows(sequence, &columns, &[]).await,
         }
     }
 
-    /// What a server says to `select $$`: from 8.1 on a dollar sign begins a quoted text.
+    /// Whose servers clients are told that they speak with.
+    pub(super) fn shown_product(&self) -> Product {
+        Product::of(&self.ctx.config().side(Protocol::Mysql).variables.server_version)
+    }
+
+    /// What MySQL says to `select $$` (MariaDB's texts change with its releases): from 8.1 on a dollar sign begins a quoted text.
     fn dollars(&self) -> (ErrorCode, &'static str) {
         const SYNTAX: &str = "You have an error in your SQL syntax; check the manual that corresponds to your MySQL server version for \
              the right syntax to use near '$$' at line 1";

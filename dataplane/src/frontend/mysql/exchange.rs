@@ -6,7 +6,6 @@ use std::sync::Arc;
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::{AnswerScanner, ErrPacket, PacketWriter};
-use quorumsql_wire::sql::Effects;
 
 use super::prepared::send_execute;
 use super::relay::{RelayEnd, watched};
@@ -31,6 +30,15 @@ pub(super) enum Work<'a> {
 }
 
 impl Work<'_> {
+    /// The statement that it runs.
+    pub(super) fn sql(&self) -> Option<&[u8]> {
+        match self {
+            Self::Query(request) => request.payload().get(1..),
+            Self::Execute { statement, .. } => Some(&statement.text.sql),
+            Self::FieldList(_) | Self::Prepare { .. } | Self::Fetch { .. } => None,
+        }
+    }
+
     const fn question(&self) -> Question {
         match self {
             Self::Query(_) | Self::Execute { .. } => Question::Results,
@@ -101,12 +109,12 @@ impl Client {
                 Err(error) => return self.on_no_connection(error, sequence).await,
             };
             if !own {
-                server.state.has_insert_id = false;
+                server.state.on_acquired();
             }
             let reads = Reads {
                 insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
                     .then_some(self.state.last_insert_id.value),
-                warnings: !own && plan.sent.effects.contains(Effects::SHOW_WARNINGS),
+                diagnostics: server.state.diagnostics.are_foreign_to(&self.state.last) && plan.sent.reads_diagnostics(),
                 no_schema: plan.schema.is_some(),
             };
             match self.attempt(&mut server, &mut work, reads, sequence).await {
@@ -116,7 +124,7 @@ impl Client {
                 }
                 Attempt::Unsent(Unsent::Refused(payload)) => {
                     if let Ok(error) = ErrPacket::decode(&payload) {
-                        self.state.last.failed(error.code, error.message);
+                        self.state.last.failed(error);
                     }
                     self.keep_or_release(server).await;
                     return self.send_payload(sequence, &payload).await;

@@ -11,9 +11,11 @@ use super::exchange::{Work, close_on_server};
 use super::statement::Plan;
 use super::{Client, RESET_LIMIT};
 use crate::backend::mysql::Mysql;
+use crate::backend::mysql::diagnostics::Diagnostics;
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
 use crate::session::mysql::pins::{Failed, Pins, Sent};
+use crate::session::mysql::set_for;
 use crate::session::mysql::state::InsertId;
 use crate::session::mysql::tracked;
 use crate::stats::digests::RowCounts;
@@ -39,15 +41,15 @@ impl Client {
         }
         self.note_status(&server, &answer, preparing);
         self.note_insert_id(&mut server, plan, &answer);
-        self.note_last(&answer, preparing);
         self.rows = RowCounts { affected: answer.rows_affected, sent: answer.rows };
-        let pins = &mut self.state.pins;
         let effects = plan.sent.effects;
-        pins.warnings = answer.warnings > 0 || effects.contains(Effects::SHOW_WARNINGS) && pins.warnings;
+        self.note_warnings(&mut server, effects, &answer);
+        self.note_last(effects, &answer, preparing);
+        let pins = &mut self.state.pins;
         if !preparing {
             pins.after(Sent { server_tracks: server.state.tracks, ..plan.sent }, failed);
             let known = plan.sent.harmless_set || effects.intersects(KNOWN) || plan.sent.multiplex == Some(2);
-            pins.state |= changed.untracked && !known;
+            pins.state |= changed.untracked && !known && !work.sql().is_some_and(|sql| set_for::leaves_nothing(plan.sent.class, sql));
         }
         match work {
             Work::Prepare { text, .. } => {
@@ -58,7 +60,7 @@ impl Client {
                 }
             }
             Work::Execute { id, statement, .. } => {
-                if answer.error == Some(error_code::UNKNOWN_STATEMENT.code) {
+                if answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code) {
                     server.state.registry.forget(&statement.text);
                 }
                 self.note_cursor(*id, work, &answer);
@@ -93,18 +95,31 @@ impl Client {
         }
     }
 
+    /// Warnings are told by the connection that has them. An error is remembered: the connection need not be kept for it.
+    fn note_warnings(&mut self, server: &mut PooledConnection<Mysql>, effects: Effects, answer: &Answer) {
+        let asks = effects.contains(Effects::SHOW_WARNINGS);
+        let only_error = asks && self.state.last.error.is_some();
+        let pins = &mut self.state.pins;
+        pins.warnings = answer.warnings > 0 && !only_error || asks && pins.warnings;
+        if answer.warnings > 0 || answer.error.is_some() {
+            server.state.diagnostics = Diagnostics::Own;
+        }
+    }
+
     /// What FOUND_ROWS(), ROW_COUNT() and SHOW WARNINGS will tell.
-    fn note_last(&mut self, answer: &Answer, preparing: bool) {
+    fn note_last(&mut self, effects: Effects, answer: &Answer, preparing: bool) {
         let last = &mut self.state.last;
-        last.error = answer.error.map(|code| (code, answer.error_text.clone()));
+        if answer.error.is_some() || !effects.contains(Effects::SHOW_WARNINGS) {
+            last.error.clone_from(&answer.error);
+        }
         if preparing {
             return;
         }
-        last.row_count = match (answer.error, answer.last_rows) {
+        last.row_count = match (&answer.error, answer.last_rows) {
             (None, None) => i64::try_from(answer.affected).unwrap_or(i64::MAX),
             _ => -1,
         };
-        if let (None, Some(rows)) = (answer.error, answer.last_rows) {
+        if let (None, Some(rows)) = (&answer.error, answer.last_rows) {
             last.found_rows = rows;
         }
     }

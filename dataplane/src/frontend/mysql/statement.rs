@@ -75,7 +75,9 @@ impl Client {
 
     /// COM_INIT_DB goes there, too: only a server knows whether the schema exists and may be used.
     pub(super) async fn init_db(&mut self, request: Request, schema: String) -> Flow {
-        let plan = Plan { schema: Some(schema), ..self.neutral_plan() };
+        let mut plan = Plan { schema: Some(schema), ..self.neutral_plan() };
+        // MySQL's answer has the number of warnings that are there, and they stay.
+        plan.sent.effects = Effects::SHOW_WARNINGS;
         self.run(&plan, Work::Query(&request), request.answer_sequence).await
     }
 

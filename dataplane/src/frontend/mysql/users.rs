@@ -9,7 +9,7 @@ use quorumsql_wire::mysql::{Capabilities, error_code};
 use super::login::{Refusal, denied, passwords, pool_key, read_payload};
 use super::reply::send_packets;
 use super::{Client, Flow};
-use crate::backend::mysql::ServerLogin;
+use crate::backend::mysql::{Product, ServerLogin};
 use crate::config::{Protocol, User};
 use crate::session::mysql::state::SessionState;
 
@@ -18,6 +18,10 @@ impl Client {
     pub(super) async fn reset_connection(&mut self, sequence: u8) -> Flow {
         self.give_up_connection().await;
         self.state.reset(self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        // MariaDB does it at login only.
+        if self.capabilities.contains(Capabilities::IGNORE_SPACE) && self.shown_product() == Product::Mysql {
+            self.state.ignore_space();
+        }
         self.send_ok(sequence, "").await
     }
 

@@ -101,7 +101,7 @@ pub(crate) fn recognise(sql: &[u8], scan: &Scan, reading: Reading<'_>) -> Option
             (is(statement, "commit") || is(statement, "rollback")).then_some(Local::EndTransaction)
         }
         Class::Kill => kill(statement),
-        Class::Neutral if scan.effects.contains(Effects::SHOW_WARNINGS) => Some(show_diagnostics(statement)),
+        Class::Neutral if scan.effects.contains(Effects::SHOW_WARNINGS) => show_diagnostics(statement),
         Class::Read => question(text, scan),
         Class::Other => internal(text),
         _ => None,
@@ -118,13 +118,16 @@ fn starts_with<'a>(text: &'a str, start: &str) -> Option<&'a str> {
     is(head, start).then_some(rest)
 }
 
-fn show_diagnostics(statement: &str) -> Local {
-    if !statement.contains('(') {
-        return Local::ShowWarnings;
+/// The plain forms; what has a LIMIT or a comment is for a server.
+fn show_diagnostics(statement: &str) -> Option<Local> {
+    let words: Vec<_> = statement.split_ascii_whitespace().map(str::to_ascii_lowercase).collect();
+    let count = |name: &str| Some(Local::Ask(Question::Diagnostics(vec![name.to_owned()])));
+    match &*words.iter().map(String::as_str).collect::<Vec<_>>() {
+        ["show", "warnings" | "errors"] => Some(Local::ShowWarnings),
+        ["show", "count(*)", "warnings"] => count("@@session.warning_count"),
+        ["show", "count(*)", "errors"] => count("@@session.error_count"),
+        _ => None,
     }
-    let errors = statement.to_ascii_lowercase().ends_with("errors");
-    let column = if errors { "@@session.error_count" } else { "@@session.warning_count" };
-    Local::Ask(Question::Diagnostics(vec![column.to_owned()]))
 }
 
 fn question(text: &str, scan: &Scan) -> Option<Local> {
@@ -238,7 +241,8 @@ mod tests {
     #[test]
     fn the_rest() {
         assert_eq!(of("SHOW WARNINGS"), Some(Local::ShowWarnings));
-        assert_eq!(of("SHOW ERRORS LIMIT 1"), Some(Local::ShowWarnings));
+        assert_eq!(of("show\terrors"), Some(Local::ShowWarnings));
+        assert_eq!(of("SHOW ERRORS LIMIT 0"), None);
         assert_eq!(of("select $$"), Some(Local::Dollars));
         assert_eq!(of("proxysql internal session"), Some(Local::Internal(true)));
         assert_eq!(of("PROXYSQL INTERNAL nonsense"), Some(Local::Internal(false)));

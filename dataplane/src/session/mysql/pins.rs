@@ -63,6 +63,14 @@ pub(crate) struct Sent {
     pub(crate) server_tracks: bool,
 }
 
+impl Sent {
+    /// It shows the warnings or the error of the statement before it, or may.
+    pub(crate) fn reads_diagnostics(&self) -> bool {
+        const READERS: [Effects; 3] = [Effects::SHOW_WARNINGS, Effects::EXECUTE_TEXT, Effects::HIDDEN];
+        self.class == Class::Call || READERS.iter().any(|effect| self.effects.contains(*effect))
+    }
+}
+
 impl Pins {
     /// Holds the connection whatever the next statement is.
     pub(crate) fn hard(&self) -> bool {

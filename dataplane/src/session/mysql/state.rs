@@ -1,5 +1,6 @@
 //! The part of a session that follows the client from connection to connection.
 
+use quorumsql_wire::mysql::ErrPacket;
 use quorumsql_wire::sql::Effects;
 
 use super::names::{Names, NamesChange};
@@ -24,16 +25,17 @@ pub(crate) struct Last {
     pub(crate) found_rows: u64,
     /// Rows that the last statement changed; -1 after a result and after an error.
     pub(crate) row_count: i64,
-    /// Number and text of its error.
-    pub(crate) error: Option<(u16, String)>,
+    /// Its error.
+    pub(crate) error: Option<ErrPacket>,
 }
 
 impl Last {
-    const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None };
+    /// Before the first statement.
+    pub(crate) const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None };
 
     /// The statement did not get as far as to run.
-    pub(crate) fn failed(&mut self, code: u16, text: String) {
-        self.error = Some((code, text));
+    pub(crate) fn failed(&mut self, error: ErrPacket) {
+        self.error = Some(error);
         self.row_count = -1;
     }
 

@@ -65,10 +65,8 @@ pub struct Answer {
     pub rows: u64,
     /// Last insert id that is not 0.
     pub insert_id: u64,
-    /// Number of the ERR that ended it.
-    pub error: Option<u16>,
-    /// Text of the ERR.
-    pub error_text: String,
+    /// The ERR that ended it.
+    pub error: Option<ErrPacket>,
     /// Session state changes of all its OKs, undecoded.
     pub state: Vec<u8>,
     /// Head of a prepare answer, with the server's statement id.
@@ -303,8 +301,7 @@ impl AnswerScanner {
         let payload = &packet[HEADER_LEN..];
         match (self.state, payload[0]) {
             (_, 0xff) if self.question != Question::Text => {
-                self.answer.error = Some(Reader::new(&payload[1..]).u16("error code")?);
-                self.answer.error_text = ErrPacket::decode(payload).map(|err| err.message).unwrap_or_default();
+                self.answer.error = Some(ErrPacket::decode(payload)?);
                 self.state = State::Done;
                 Ok(0)
             }

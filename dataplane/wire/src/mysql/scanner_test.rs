@@ -144,7 +144,7 @@ fn errors_end_an_answer_anywhere_but_among_definitions() {
     let mut scanner = AnswerScanner::new(Question::Results, EOF, EOF);
     assert_eq!(relay(&mut scanner, &bytes, 4).unwrap(), bytes);
     assert!(scanner.is_done());
-    assert_eq!(scanner.answer().error, Some(1317));
+    assert_eq!(scanner.answer().error, Some(ErrPacket::new(error_code::INTERRUPTED, "stop")));
 }
 
 #[test]

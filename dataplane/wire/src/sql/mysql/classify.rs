@@ -97,11 +97,18 @@ impl Statement {
                 keyword = word;
                 self.accounts |= match self.previous {
                     None => matches!(word, Keyword::Grant | Keyword::Revoke),
+                    Some(Keyword::Show) => text.eq_ignore_ascii_case(b"grants"),
+                    // Before a view, or a body that is not run now.
+                    Some(_) if self.class == Class::Ddl && word == Keyword::Unknown && text.eq_ignore_ascii_case(b"definer") => true,
                     Some(Keyword::Create | Keyword::Alter | Keyword::Drop | Keyword::Rename) => text.eq_ignore_ascii_case(b"user"),
                     Some(_) => false,
                 };
                 self.effect(word);
                 self.on_word(word);
+                // GET DIAGNOSTICS, which begins like anything unknown.
+                if word == Keyword::Unknown && self.class == Class::Other && text.eq_ignore_ascii_case(b"diagnostics") {
+                    self.effects |= Effects::SHOW_WARNINGS;
+                }
             }
             Token::Symbol(b'(') => self.open(),
             Token::Symbol(b')') => {

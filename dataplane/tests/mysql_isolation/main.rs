@@ -2,8 +2,10 @@
 //! client of the same server connection reads what a fresh direct connection reads.
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+#[path = "../mysql_support/mod.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;
+mod remains;
 
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, OptsBuilder, Row};
@@ -17,7 +19,10 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
     // A wait for the connection is a failure here.
     setup.variables.connect_timeout_server_max = std::time::Duration::from_millis(700);
     let proxy = setup.start();
-    block_on(all(&proxy, server.port));
+    block_on(async {
+        all(&proxy, server.port).await;
+        remains::all(&proxy, server.port).await;
+    });
 }
 
 #[test]
@@ -27,7 +32,10 @@ fn no_client_of_mysql_9_sees_the_state_of_another() {
     // A wait for the connection is a failure here.
     setup.variables.connect_timeout_server_max = std::time::Duration::from_millis(700);
     let proxy = setup.start();
-    block_on(all(&proxy, server.port));
+    block_on(async {
+        all(&proxy, server.port).await;
+        remains::all(&proxy, server.port).await;
+    });
 }
 
 /// Whether the state stays on its server connection.
@@ -122,7 +130,21 @@ const STATES: &[(Kept, &[&str], &str)] = &[
     (Shared, &["SELECT nonsense"], "SHOW WARNINGS"),
     (Shared, &["SELECT nonsense"], "SHOW ERRORS"),
     (Shared, &["SELECT nonsense"], "SELECT @@warning_count, @@error_count"),
+    (Shared, &["SELECT nonsense"], "SELECT @@warning_count + 0, @@error_count + 0"),
+    (Shared, &["SELECT nonsense"], "SHOW WARNINGS LIMIT 1"),
+    (Shared, &["SELECT nonsense"], "SHOW ERRORS LIMIT 0"),
+    (Shared, &["SELECT nonsense"], "SHOW /* all */ COUNT(*) ERRORS"),
+    (Shared, &["SELECT nonsense"], "CALL counts()"),
+    (Pinned, &["SELECT nonsense"], "GET DIAGNOSTICS CONDITION 1 @text = MESSAGE_TEXT, @state = RETURNED_SQLSTATE"),
+    (Pinned, &["SELECT nonsense", "GET DIAGNOSTICS CONDITION 1 @text = MESSAGE_TEXT"], "SELECT @text"),
+    (Pinned, &["SELECT CAST('x' AS SIGNED)"], "SHOW WARNINGS LIMIT 1"),
+    (Pinned, &["SELECT CAST('x' AS SIGNED)", "GET DIAGNOSTICS CONDITION 1 @text = MESSAGE_TEXT"], "SELECT @text"),
+    (Shared, &["SELECT nonsense", "SELECT COUNT(*) > -1 FROM ids"], "SELECT @@warning_count + 0"),
+    (Shared, &["SET STATEMENT max_statement_time = 5 FOR SELECT 4"], "SELECT @@max_statement_time"),
+    (Shared, &["SET STATEMENT sql_mode = 'NO_BACKSLASH_ESCAPES' FOR SELECT 4"], r"SELECT 'a\''"),
+    (Shared, &["SHOW GRANTS FOR demo@'%'", "CREATE OR REPLACE DEFINER=demo@'%' VIEW defined AS SELECT 1"], "SELECT 1"),
     // What is not tracked.
+    (Pinned, &["SET STATEMENT max_statement_time = 5 FOR SELECT sets()"], "SELECT @inside"),
     (Pinned, &["SET @a=5"], "SELECT @a"),
     (Pinned, &["SELECT @b := 6"], "SELECT @b"),
     (Pinned, &["SELECT 7 INTO @c"], "SELECT @c"),
@@ -161,7 +183,9 @@ async fn all(proxy: &Proxy, server: u16) {
             "CREATE TABLE ids (id INT PRIMARY KEY AUTO_INCREMENT)",
             "CREATE TABLE children (id INT)",
             "CREATE DATABASE other CHARACTER SET latin1",
+            "CREATE PROCEDURE counts() BEGIN DECLARE n INT; GET DIAGNOSTICS n = NUMBER; SELECT n; END",
             "CREATE PROCEDURE modes() SET SESSION sql_mode = 'ANSI'",
+            "CREATE FUNCTION sets() RETURNS INT NO SQL BEGIN SET @inside = 2; RETURN 1; END",
             "CREATE PROCEDURE changes() BEGIN SET @inside = 1; SET SESSION lock_wait_timeout = 77; END",
         ],
     )
@@ -224,7 +248,7 @@ async fn one(proxy: &Proxy, server: u16, kept: Kept, set: &[&str], read: &str) -
     Ok(())
 }
 
-async fn direct(port: u16) -> Conn {
+pub(crate) async fn direct(port: u16) -> Conn {
     let options = OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(port)
@@ -235,12 +259,12 @@ async fn direct(port: u16) -> Conn {
     Conn::new(options).await.unwrap()
 }
 
-async fn close(client: Conn) {
+pub(crate) async fn close(client: Conn) {
     client.disconnect().await.unwrap();
 }
 
 /// All rows, or the error, with the counters that came with them.
-async fn outcome(client: &mut Conn, sql: &str) -> String {
+pub(crate) async fn outcome(client: &mut Conn, sql: &str) -> String {
     match client.query::<Row, _>(sql).await {
         Ok(rows) => {
             let rows: Vec<_> = rows.into_iter().map(Row::unwrap).collect();
@@ -253,7 +277,7 @@ async fn outcome(client: &mut Conn, sql: &str) -> String {
     }
 }
 
-async fn outcomes(client: &mut Conn, statements: &[&str]) -> String {
+pub(crate) async fn outcomes(client: &mut Conn, statements: &[&str]) -> String {
     let mut all = Vec::new();
     for sql in statements {
         all.push(outcome(client, sql).await);

@@ -1,0 +1,61 @@
+//! MariaDB's `SET STATEMENT variable = value FOR statement`: the variables have their old values again behind the statement, but
+//! the server reports that session state has changed, as it does where the statement itself has changed some.
+
+use quorumsql_wire::sql::Class;
+
+/// What may stand before a parenthesis in a read that changes nothing; another name may be that of a stored function.
+const HARMLESS: [&str; 26] = [
+    "and", "as", "avg", "by", "coalesce", "concat", "count", "date", "exists", "from", "if", "ifnull", "in", "join", "length", "lower",
+    "max", "min", "not", "now", "on", "or", "select", "sum", "upper", "where",
+];
+
+/// Whether the text is one after which the session is as before: `class` is that of the inner statement. A write may run a
+/// trigger, and what is not understood may do anything.
+pub(crate) fn leaves_nothing(class: Class, sql: &[u8]) -> bool {
+    if class != Class::Read {
+        return false;
+    }
+    let Ok(text) = std::str::from_utf8(sql) else { return false };
+    let mut words = text.split_ascii_whitespace();
+    let mut next_is = |word: &str| words.next().is_some_and(|next| next.eq_ignore_ascii_case(word));
+    next_is("set") && next_is("statement") && text.match_indices('(').all(|(at, _)| is_harmless(&text[..at]))
+}
+
+/// Judges what stands before a parenthesis.
+fn is_harmless(before: &str) -> bool {
+    let before = before.trim_end();
+    let start = before.rfind(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$')).map_or(0, |at| at + 1);
+    let word = before.get(start..).unwrap_or_default();
+    match before[..start.min(before.len())].chars().next_back() {
+        // A qualified or a quoted name.
+        Some('.' | '`' | '"') => false,
+        _ => word.is_empty() || HARMLESS.iter().any(|known| known.eq_ignore_ascii_case(word)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_without_stored_functions_leave_nothing() {
+        for sql in [
+            "SET STATEMENT max_statement_time = 5 FOR SELECT 4",
+            "set  statement max_statement_time=5, sort_buffer_size=(1+2) for select count(*) from t where a IN (1, 2) and (b)",
+            "SET STATEMENT lock_wait_timeout=1 FOR SELECT MAX (a) FROM (SELECT 1 AS a) AS t",
+        ] {
+            assert!(leaves_nothing(Class::Read, sql.as_bytes()), "{sql}");
+            assert!(!leaves_nothing(Class::Write, sql.as_bytes()), "{sql}");
+        }
+        for sql in [
+            "SELECT 4",
+            "SET STATEMENT max_statement_time=5 FOR SELECT mine()",
+            "SET STATEMENT max_statement_time=5 FOR SELECT `mine`()",
+            "SET STATEMENT max_statement_time=5 FOR SELECT demo.count(1)",
+            "SET STATEMENT max_statement_time=5 FOR SELECT über(1)",
+            "SET /* x */ STATEMENT max_statement_time=5 FOR SELECT 4",
+        ] {
+            assert!(!leaves_nothing(Class::Read, sql.as_bytes()), "{sql}");
+        }
+    }
+}
