@@ -1,7 +1,9 @@
 //! What is remembered per digest: the rules that are still to be tried.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
+use std::rc::Rc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -13,7 +15,7 @@ const GENERATION: usize = 4096;
 /// Bytes of texts and lists per generation.
 const GENERATION_BYTES: usize = 4 << 20;
 /// Statements with a longer digest text are not remembered.
-const MAX_TEXT: usize = 4096;
+pub(super) const MAX_TEXT: usize = 4096;
 
 /// A worker's memory of which rules apply to which digest. Bounded; forgets everything when the rules change.
 #[derive(Debug, Default)]
@@ -25,26 +27,31 @@ pub struct VerdictCache {
 
 #[derive(Debug, Default)]
 struct Generation {
-    entries: HashMap<u64, Entry, BuildHasherDefault<Identity>>,
+    entries: HashMap<u64, Rc<Entry>, BuildHasherDefault<Identity>>,
     bytes: usize,
 }
 
+/// The rules that are still to be tried for a combination.
 #[derive(Debug)]
-struct Entry {
+pub(super) struct Entry {
+    stamp: u64,
     digest: u64,
     text: Box<[u8]>,
     user: Box<str>,
     schema: Box<str>,
     proxy_addr: Box<str>,
     proxy_port: u16,
-    candidates: Box<[u32]>,
+    pub(super) candidates: Box<[u32]>,
 }
 
 impl Entry {
     fn is_for(&self, input: &Input<'_>) -> bool {
-        self.digest == input.digest
-            && self.proxy_port == input.proxy_port
-            && *self.text == *input.digest_text
+        self.digest == input.digest && *self.text == *input.digest_text && self.is_from(input)
+    }
+
+    /// Whether all but the text is the same.
+    fn is_from(&self, input: &Input<'_>) -> bool {
+        self.proxy_port == input.proxy_port
             && *self.user == *input.user
             && *self.schema == *input.schema
             && *self.proxy_addr == *input.proxy_addr
@@ -52,6 +59,27 @@ impl Entry {
 
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.text.len() + self.user.len() + self.schema.len() + self.proxy_addr.len() + 4 * self.candidates.len()
+    }
+}
+
+/// What was found for one text the last time, beside what is known of the text.
+#[derive(Debug, Default)]
+pub(crate) struct LastVerdict(RefCell<Option<Rc<Entry>>>);
+
+impl LastVerdict {
+    /// Forgets it.
+    pub(crate) fn take(&mut self) {
+        self.0.take();
+    }
+
+    /// What holds for `input`, whose text is the one that this belongs to.
+    pub(super) fn get(&self, stamp: u64, input: &Input<'_>) -> Option<Rc<Entry>> {
+        let last = self.0.borrow();
+        last.as_ref().filter(|entry| entry.stamp == stamp && entry.is_from(input)).map(Rc::clone)
+    }
+
+    pub(super) fn set(&self, entry: Rc<Entry>) {
+        *self.0.borrow_mut() = Some(entry);
     }
 }
 
@@ -75,7 +103,7 @@ impl VerdictCache {
     }
 
     /// The rules to try for `input` by the rule set that `stamp` names.
-    pub(super) fn find(&mut self, stamp: u64, input: &Input<'_>) -> Option<&[u32]> {
+    pub(super) fn find(&mut self, stamp: u64, input: &Input<'_>) -> Option<&Rc<Entry>> {
         if self.stamp != stamp {
             *self = Self { stamp, ..Self::default() };
         }
@@ -85,15 +113,13 @@ impl VerdictCache {
         {
             self.add(key, entry);
         }
-        self.young.entries.get(&key).filter(|entry| entry.is_for(input)).map(|entry| &*entry.candidates)
+        self.young.entries.get(&key).filter(|entry| entry.is_for(input))
     }
 
     /// Remembers `candidates` for `input`, which [`VerdictCache::find`] did not know.
-    pub(super) fn insert(&mut self, input: &Input<'_>, candidates: Box<[u32]>) {
-        if input.digest_text.len() > MAX_TEXT {
-            return;
-        }
-        let entry = Entry {
+    pub(super) fn insert(&mut self, input: &Input<'_>, candidates: Box<[u32]>) -> Rc<Entry> {
+        let entry = Rc::new(Entry {
+            stamp: self.stamp,
             digest: input.digest,
             text: input.digest_text.into(),
             user: input.user.into(),
@@ -101,11 +127,12 @@ impl VerdictCache {
             proxy_addr: input.proxy_addr.into(),
             proxy_port: input.proxy_port,
             candidates,
-        };
-        self.add(key(input), entry);
+        });
+        self.add(key(input), Rc::clone(&entry));
+        entry
     }
 
-    fn add(&mut self, key: u64, entry: Entry) {
+    fn add(&mut self, key: u64, entry: Rc<Entry>) {
         let bytes = entry.bytes();
         if bytes > GENERATION_BYTES {
             return;

@@ -1,10 +1,11 @@
 //! A statement through the rules.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use regex::bytes::SetMatches;
 
-use super::cache::VerdictCache;
+use super::cache::{LastVerdict, MAX_TEXT, VerdictCache};
 use super::compile::{Rule, RuleSet};
 use super::pattern::Pattern;
 use crate::config::HostgroupId;
@@ -51,15 +52,32 @@ impl RuleSet {
     /// Evaluates the rules ([`RuleSet::explain`] is the same without memory); `hit` is called with the position of every rule that matches. Allocates only for a
     /// combination of digest, user, schema and listener that `cache` does not know.
     pub fn evaluate(&self, input: &Input<'_>, cache: &mut VerdictCache, hit: impl FnMut(usize)) -> Decision {
+        self.evaluate_known(input, &LastVerdict::default(), cache, hit)
+    }
+
+    /// As [`RuleSet::evaluate`]; `last` belongs to the text and is tried first.
+    pub(crate) fn evaluate_known(
+        &self,
+        input: &Input<'_>,
+        last: &LastVerdict,
+        cache: &mut VerdictCache,
+        hit: impl FnMut(usize),
+    ) -> Decision {
         if self.rules.is_empty() {
             return Decision::default();
         }
-        if let Some(candidates) = cache.find(self.stamp, input) {
-            return self.run(input, candidates, hit);
+        if let Some(entry) = last.get(self.stamp, input) {
+            return self.run(input, &entry.candidates, hit);
         }
-        let candidates = self.candidates(input);
-        let decision = self.run(input, &candidates, hit);
-        cache.insert(input, candidates);
+        if input.digest_text.len() > MAX_TEXT {
+            return self.run(input, &self.candidates(input), hit);
+        }
+        let entry = match cache.find(self.stamp, input) {
+            Some(entry) => Rc::clone(entry),
+            None => cache.insert(input, self.candidates(input)),
+        };
+        let decision = self.run(input, &entry.candidates, hit);
+        last.set(entry);
         decision
     }
 

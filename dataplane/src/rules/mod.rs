@@ -3,7 +3,8 @@
 //! [`RuleSet::compile`] turns rows into matchers once per configuration; [`RuleSet::evaluate`] runs a statement through
 //! them. What is decided by the digest, the user, the schema and the listener alone is decided once per combination and
 //! remembered in the worker's [`VerdictCache`] as the list of rules still to be tried; `client_addr`, `match_pattern` and
-//! flags are tried per statement. Hit counters count as without the cache.
+//! flags are tried per statement. A text that is known remembers its last combination itself, so that nothing is hashed. Hit
+//! counters count as without the cache.
 
 mod cache;
 mod compile;
@@ -13,6 +14,7 @@ mod pattern;
 
 use crate::config::{HostgroupId, RuleId};
 
+pub(crate) use cache::LastVerdict;
 pub use cache::VerdictCache;
 pub use compile::{CompileOptions, RuleError, RuleSet};
 pub use evaluate::{Decision, Input};

@@ -110,6 +110,15 @@ impl DigestEntry {
         DigestKey { hostgroup: *hostgroup, schema, user, client, digest: *digest, text }
     }
 
+    /// Whether a statement of the entry's text is counted here.
+    pub(crate) fn counts(&self, key: &DigestKey<'_>) -> bool {
+        self.hostgroup == key.hostgroup
+            && *self.schema == *key.schema
+            && *self.user == *key.user
+            && *self.client == *key.client
+            && !self.retired.load(Ordering::Relaxed)
+    }
+
     /// Counts one execution. Only the owning worker may call it.
     fn record(&self, tick: u64, micros: u64, rows: RowCounts) {
         let shortest = if self.count.get() == 0 { micros } else { self.min.get().min(micros) };

@@ -43,6 +43,7 @@ pub mod link;
 mod metronome;
 mod newcomers;
 mod runtime;
+pub(crate) mod scans;
 pub mod session;
 pub mod snapshot;
 mod socket;
@@ -60,6 +61,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Cache};
+use quorumsql_wire::sql::ScanOptions;
 
 pub(crate) use acceptor::Acceptor;
 pub(crate) use drain::Drain;
@@ -74,6 +76,7 @@ use crate::stats::digests::{DigestEntry, DigestKey, Digests, RowCounts};
 use crate::stats::{ProtocolCells, index};
 use chunk::ChunkPool;
 use link::Link;
+use scans::{Scanned, Scans};
 use session::{SessionGuard, Sessions};
 use snapshot::Snapshot;
 use ticker::Ticker;
@@ -109,6 +112,7 @@ pub struct WorkerContext {
     generation: Cell<u64>,
     /// Generation and tick of the last sweep.
     swept: Cell<(u64, u64)>,
+    scans: [RefCell<Scans>; 2],
     verdicts: [RefCell<VerdictCache>; 2],
     digests: [RefCell<Digests>; 2],
 }
@@ -132,6 +136,7 @@ impl WorkerContext {
             sweeps: RefCell::default(),
             generation: Cell::new(1),
             swept: Cell::new((0, 0)),
+            scans: [Protocol::Mysql, Protocol::Pgsql].map(|protocol| RefCell::new(Scans::new(protocol))),
             verdicts: Default::default(),
             digests: [0; 2].map(|_| RefCell::new(Digests::new(shared.seats.len()))),
             shared,
@@ -166,22 +171,48 @@ impl WorkerContext {
         self.seat.cells.protocol(protocol)
     }
 
-    /// Runs a statement through the rules of `config` with this worker's memory of verdicts and its hit counters.
-    pub fn evaluate(&self, config: &Snapshot, protocol: Protocol, input: &Input<'_>) -> Decision {
+    /// Digest, class and effects of a statement's text, from this worker's memory if it has them.
+    pub(crate) fn scan(&self, protocol: Protocol, sql: &[u8], options: &ScanOptions) -> Rc<Scanned> {
+        self.scans[index(protocol)].borrow_mut().scan(sql, options)
+    }
+
+    /// Runs a statement through the rules of `config` with this worker's memory of verdicts and its hit counters. `scanned` is
+    /// what its text scanned to.
+    pub(crate) fn evaluate(&self, config: &Snapshot, protocol: Protocol, input: &Input<'_>, scanned: Option<&Scanned>) -> Decision {
+        let rules = &config.side(protocol).rules;
         let cells = config.rule_cells(protocol);
         let mut verdicts = self.verdicts[index(protocol)].borrow_mut();
-        config.side(protocol).rules.evaluate(input, &mut verdicts, |position| cells.hit(position))
+        match scanned {
+            Some(scanned) => rules.evaluate_known(input, &scanned.verdict, &mut verdicts, |position| cells.hit(position)),
+            None => rules.evaluate(input, &mut verdicts, |position| cells.hit(position)),
+        }
     }
 
     /// Where a statement is counted; `None` = `query_digests` is off. The client and the end of the text are left out of `key`
-    /// as `variables` say.
-    pub(crate) fn digest_entry(&self, protocol: Protocol, variables: &Variables, key: DigestKey<'_>) -> Option<Arc<DigestEntry>> {
+    /// as `variables` say. `scanned` is what the text scanned to.
+    pub(crate) fn digest_entry(
+        &self,
+        protocol: Protocol,
+        variables: &Variables,
+        key: DigestKey<'_>,
+        scanned: Option<&Scanned>,
+    ) -> Option<Arc<DigestEntry>> {
+        if !variables.query_digests {
+            return None;
+        }
         let key = DigestKey {
             client: if variables.query_digests_track_hostname { key.client } else { "" },
             text: &key.text[..key.text.len().min(variables.digest_options.max_digest_length)],
             ..key
         };
-        variables.query_digests.then(|| self.digests(protocol).borrow_mut().entry(&key, self.ticker.now()))
+        if let Some(last) = scanned.and_then(|scanned| scanned.counted_as(&key)) {
+            return Some(last);
+        }
+        let entry = self.digests(protocol).borrow_mut().entry(&key, self.ticker.now());
+        if let Some(scanned) = scanned {
+            *scanned.entry.borrow_mut() = Some(Arc::clone(&entry));
+        }
+        Some(entry)
     }
 
     /// Counts an execution that began at `started` (of [`ticker::micros`]) and ends now.

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use quorumsql_wire::sql::Scan;
-
 use super::Client;
 use super::statement::Routed;
 use crate::config::Protocol;
 use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
+use crate::worker::scans::Scanned;
+use crate::worker::snapshot::Snapshot;
 use crate::worker::ticker::micros;
 
 /// A statement that is being counted.
@@ -19,13 +19,13 @@ pub(super) struct Counting {
 
 impl Client {
     /// The start of a statement; `None` = `mysql-query_digests` is off.
-    pub(super) fn start_count(&mut self) -> Option<u64> {
+    pub(super) fn start_count(&mut self, config: &Snapshot) -> Option<u64> {
         self.rows = RowCounts::default();
-        self.ctx.config().variables(Protocol::Mysql).query_digests.then(micros)
+        config.variables(Protocol::Mysql).query_digests.then(micros)
     }
 
     /// Finds where the statement is counted, now that it is known where it runs.
-    pub(super) fn counting(&self, started: Option<u64>, routed: &Routed, scan: &Scan) -> Option<Counting> {
+    pub(super) fn counting(&self, config: &Snapshot, started: Option<u64>, routed: &Routed, scan: &Scanned) -> Option<Counting> {
         let started = started?;
         let key = DigestKey {
             hostgroup: match routed {
@@ -38,8 +38,7 @@ impl Client {
             digest: scan.digest,
             text: &scan.digest_text,
         };
-        let config = self.ctx.config();
-        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key)?;
+        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key, Some(scan))?;
         Some(Counting { entry, started })
     }
 

@@ -1,5 +1,6 @@
 //! Prepared statements: ids of the client and of servers, transparent re-prepare (mysql-dataplane 8.1).
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::mysql::column::kind;
@@ -8,7 +9,7 @@ use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use quorumsql_wire::mysql::params::ExecuteBody;
 use quorumsql_wire::mysql::scanner::Question;
 use quorumsql_wire::mysql::{Command, PacketWriter};
-use quorumsql_wire::sql::{Effects, scan_mysql};
+use quorumsql_wire::sql::Effects;
 
 use super::exchange::{Unsent, Work, close_on_server};
 use super::request::Request;
@@ -34,26 +35,20 @@ impl Client {
             let text = "Can't create more than max_prepared_stmt_count statements in this session";
             return self.send_error(sequence, error_code::MAX_PREPARED, text).await;
         };
-        let mut scan = self.worker.take_scan();
-        scan_mysql(sql, &self.scan_options(), &mut scan);
-        let routed = self.route(sql, &scan, Form::Binary, sequence).await;
-        let plan = match routed {
-            Routed::Answered(flow) => {
-                self.worker.put_scan(scan);
-                return flow;
-            }
+        let config = self.ctx.config();
+        let scan = self.scan(&config, sql);
+        let plan = match self.route(config, sql, &scan, Form::Binary, sequence).await {
+            Routed::Answered(flow) => return flow,
             Routed::Run(plan) => plan,
         };
         let text = StatementText::new(sql, &self.state.schema);
         self.prepared_parameters = None;
         let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
-        match self.prepared_parameters.take() {
-            Some((prepared, parameters)) if prepared == id => {
-                let statement =
-                    ClientStatement { text, scan, parameters, types: Vec::new(), long_data: Vec::new(), long_data_overflow: false };
-                self.state.statements.insert(id, statement);
-            }
-            _ => self.worker.put_scan(scan),
+        if let Some((prepared, parameters)) = self.prepared_parameters.take()
+            && prepared == id
+        {
+            let statement = ClientStatement { text, scan, parameters, types: Vec::new(), long_data: Vec::new(), long_data_overflow: false };
+            self.state.statements.insert(id, statement);
         }
         flow
     }
@@ -65,9 +60,10 @@ impl Client {
         let flow = match check_execute(request, &mut statement) {
             Err((code, text)) => self.send_error(sequence, code, text).await,
             Ok(()) => {
-                let started = self.start_count();
-                let routed = self.route(&statement.text.sql, &statement.scan, Form::Binary, sequence).await;
-                let counting = self.counting(started, &routed, &statement.scan);
+                let config = self.ctx.config();
+                let started = self.start_count(&config);
+                let routed = self.route(Rc::clone(&config), &statement.text.sql, &statement.scan, Form::Binary, sequence).await;
+                let counting = self.counting(&config, started, &routed, &statement.scan);
                 let flow = match routed {
                     Routed::Answered(flow) => flow,
                     Routed::Run(plan) => self.run(&plan, Work::Execute { request, id, statement: &mut statement }, sequence).await,
@@ -281,13 +277,12 @@ fn put_execute(payload: &[u8], server_id: u32, statement: &ClientStatement, type
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quorumsql_wire::sql::Scan;
 
     #[test]
     fn types_are_put_in_where_the_client_left_them_out() {
         let statement = ClientStatement {
             text: StatementText::new(b"SELECT ?, ?", "s"),
-            scan: Scan::new(),
+            scan: Rc::default(),
             parameters: 2,
             types: vec![3, 0, 253, 0],
             long_data: Vec::new(),

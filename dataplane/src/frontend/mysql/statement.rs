@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use quorumsql_wire::mysql::error_code;
-use quorumsql_wire::sql::{Class, Effects, Scan, ScanOptions, scan_mysql};
+use quorumsql_wire::sql::{Class, Effects, ScanOptions};
 
 use super::exchange::Work;
 use super::request::Request;
@@ -14,6 +14,7 @@ use crate::rules::{Decision, Input};
 use crate::session::mysql::local::{self, Backslash, Reading};
 use crate::session::mysql::pins::Sent;
 use crate::session::mysql::set::Absorbed;
+use crate::worker::scans::Scanned;
 use crate::worker::snapshot::Snapshot;
 
 /// A statement that a server must run.
@@ -52,13 +53,12 @@ pub(super) enum Routed {
 impl Client {
     /// COM_QUERY.
     pub(super) async fn query(&mut self, request: Request) -> Flow {
-        let started = self.start_count();
-        let mut scan = self.worker.take_scan();
+        let config = self.ctx.config();
+        let started = self.start_count(&config);
         let sql = &request.payload()[1..];
-        scan_mysql(sql, &self.scan_options(), &mut scan);
-        let routed = self.route(sql, &scan, Form::Text, request.answer_sequence).await;
-        let counting = self.counting(started, &routed, &scan);
-        self.worker.put_scan(scan);
+        let scan = self.scan(&config, sql);
+        let routed = self.route(Rc::clone(&config), sql, &scan, Form::Text, request.answer_sequence).await;
+        let counting = self.counting(&config, started, &routed, &scan);
         let flow = match routed {
             Routed::Answered(flow) => flow,
             Routed::Run(plan) => self.run(&plan, Work::Query(&request), request.answer_sequence).await,
@@ -96,20 +96,19 @@ impl Client {
         Plan { hostgroup, on_held, sent, absorbed: None, schema: None, config }
     }
 
-    /// How statements are read now.
-    pub(super) fn scan_options(&self) -> ScanOptions {
-        let config = self.ctx.config();
-        ScanOptions {
+    /// Reads a statement's text.
+    pub(super) fn scan(&self, config: &Snapshot, sql: &[u8]) -> Rc<Scanned> {
+        let options = ScanOptions {
             backslash_escapes: !self.state.no_backslash_escapes,
             ansi_quotes: self.state.ansi_quotes(),
             ..config.variables(Protocol::Mysql).digest_options
-        }
+        };
+        self.ctx.scan(Protocol::Mysql, sql, &options)
     }
 
     /// Decides where a statement goes, or answers it.
-    pub(super) async fn route(&mut self, sql: &[u8], scan: &Scan, form: Form, sequence: u8) -> Routed {
+    pub(super) async fn route(&mut self, config: Rc<Snapshot>, sql: &[u8], scan: &Scanned, form: Form, sequence: u8) -> Routed {
         self.ctx.stats(Protocol::Mysql).queries.add(1);
-        let config = self.ctx.config();
         let decision = self.evaluate(&config, sql, scan);
         if let Some(text) = &decision.ok_msg {
             return Routed::Answered(self.send_ok(sequence, text).await);
@@ -152,7 +151,7 @@ impl Client {
         if self.state.no_backslash_escapes { Backslash::Plain } else { Backslash::Escapes }
     }
 
-    fn evaluate(&self, config: &Snapshot, sql: &[u8], scan: &Scan) -> Decision {
+    fn evaluate(&self, config: &Snapshot, sql: &[u8], scan: &Scanned) -> Decision {
         let input = Input {
             user: &self.identity.user.name,
             schema: &self.state.schema,
@@ -163,7 +162,7 @@ impl Client {
             digest_text: &scan.digest_text,
             sql,
         };
-        self.ctx.evaluate(config, Protocol::Mysql, &input)
+        self.ctx.evaluate(config, Protocol::Mysql, &input, Some(scan))
     }
 
     /// Held connection, routing guard. An error is the client's answer.

@@ -3,36 +3,19 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use quorumsql_wire::sql::Scan;
 use zeroize::Zeroizing;
 
 /// Passwords in clear that are remembered per worker.
 const MAX_KNOWN: usize = 10_000;
-/// Scans kept for reuse.
-const MAX_SCANS: usize = 32;
 
 /// Caches of one worker.
 #[derive(Default)]
 pub(super) struct MysqlWorker {
     /// Passwords that a full authentication proved, by stored hash: the fast path needs them. In memory only.
     known: RefCell<HashMap<String, Zeroizing<Vec<u8>>>>,
-    scans: RefCell<Vec<Scan>>,
 }
 
 impl MysqlWorker {
-    /// A scan to fill, with buffers of an earlier statement.
-    pub(super) fn take_scan(&self) -> Scan {
-        self.scans.borrow_mut().pop().unwrap_or_default()
-    }
-
-    /// Gives a scan back.
-    pub(super) fn put_scan(&self, scan: Scan) {
-        let mut scans = self.scans.borrow_mut();
-        if scans.len() < MAX_SCANS {
-            scans.push(scan);
-        }
-    }
-
     /// The password behind a stored hash, if a login proved it.
     pub(super) fn known_password(&self, stored: &str) -> Option<Zeroizing<Vec<u8>>> {
         self.known.borrow().get(stored).cloned()

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::auth::Secrets;
-use quorumsql_wire::sql::Scan;
 
 use crate::config::{HostgroupId, Protocol, User};
 use crate::session::pgsql::prepared::Registry;
@@ -30,9 +29,6 @@ pub(super) struct PgWorker {
     pub(super) schema: Cell<u64>,
     /// Statements that clients of this worker share.
     pub(super) registry: RefCell<Registry>,
-    /// Memory of the rules.
-    /// The statement that is being looked at.
-    pub(super) scan: RefCell<Scan>,
 }
 
 struct Prepared {
@@ -74,7 +70,6 @@ impl PgWorker {
                 keys: RefCell::default(),
                 schema: Cell::new(0),
                 registry: RefCell::default(),
-                scan: RefCell::default(),
             }
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 use std::sync::Arc;
 
-use quorumsql_wire::sql::Scan;
+use crate::worker::scans::Scanned;
 
 /// Most prepared statements of one session; the server's own default limit for all is 16382.
 pub(crate) const MAX_STATEMENTS: usize = 16_382;
@@ -44,7 +45,7 @@ pub(crate) struct ClientStatement {
     /// Text and schema.
     pub(crate) text: Arc<StatementText>,
     /// Digest, class and effects, found when it was prepared.
-    pub(crate) scan: Scan,
+    pub(crate) scan: Rc<Scanned>,
     /// Number of parameters.
     pub(crate) parameters: u16,
     /// Types of the last execution, two bytes a parameter; empty = none yet.
@@ -134,7 +135,7 @@ mod tests {
     fn statement(sql: &[u8], parameters: u16) -> ClientStatement {
         ClientStatement {
             text: StatementText::new(sql, "s"),
-            scan: Scan::new(),
+            scan: Rc::default(),
             parameters,
             types: Vec::new(),
             long_data: Vec::new(),

@@ -17,6 +17,7 @@ mod keyword;
 mod mysql;
 mod output;
 mod pgsql;
+mod skeleton;
 mod spooky;
 mod token;
 
@@ -29,6 +30,7 @@ pub use class::{Class, Transaction};
 pub use effects::Effects;
 pub use mysql::{MysqlSet, SetItem, SetScope, SetValue, parse_mysql_set, parse_mysql_use, scan_mysql};
 pub use pgsql::{PgsqlSession, PgsqlSet, TransactionModes, parse_pgsql_session, parse_pgsql_set, scan_pgsql};
+pub use skeleton::{Dialect, MAX_SKELETON, skeleton};
 pub use spooky::spooky_hash64;
 
 /// How digests are made and strings are read; the `*-query_digests_*` variables.

@@ -34,7 +34,6 @@ impl Exchange<'_> {
                 let scan = self.scan(sql);
                 let exits = scan.statements == 1 && is_exit(scan.class, &scan.digest_text);
                 let is_empty = scan.statements == 0;
-                self.put_scan(scan);
                 if exits {
                     self.client.aborted = None;
                     return Ok(self.answer_query(|out| backend::command_complete(out, "ROLLBACK")));

@@ -199,7 +199,7 @@ impl Exchange<'_> {
     pub(super) fn statement(&mut self, sql: &[u8], types: &[u8]) -> Rc<Statement> {
         let describe = || {
             let scan = self.scan(sql);
-            let statement = Statement {
+            Statement {
                 id: next_id(),
                 sql: sql.into(),
                 types: types.into(),
@@ -209,9 +209,7 @@ impl Exchange<'_> {
                 effects: scan.effects,
                 change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
                 ..Statement::default()
-            };
-            self.put_scan(scan);
-            statement
+            }
         };
         if sql.len() > SHARED_TEXT {
             return Rc::new(describe());

@@ -124,7 +124,7 @@ impl Exchange<'_> {
     pub(super) fn digest_entry(&self, hostgroup: Option<HostgroupId>, digest: u64, text: &[u8]) -> Option<Arc<DigestEntry>> {
         let client = &*self.client;
         let key = DigestKey { hostgroup, schema: &client.database, user: &client.user, client: &client.client_addr, digest, text };
-        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key)
+        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, None)
     }
 
     /// Counts a statement that was answered here.

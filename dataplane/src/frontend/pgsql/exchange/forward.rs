@@ -231,7 +231,6 @@ impl Exchange<'_> {
             self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
             self.changes = changes(sql, scan.class, scan.effects);
         }
-        self.put_scan(scan);
         done
     }
 

@@ -1,5 +1,6 @@
 //! Simple queries before they have a connection, and those that are answered without a server.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend;
@@ -7,25 +8,19 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend::FrontendMessage;
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Class, Effects, Scan, scan_pgsql};
+use quorumsql_wire::sql::{Class, Effects, Scan};
 
 use super::request::Done;
 use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
 use crate::session::pgsql::changes::changes;
+use crate::worker::scans::Scanned;
 
 impl Exchange<'_> {
-    /// Looks at a statement. The scan is the worker's; give it back by [`Exchange::put_scan`].
-    pub(super) fn scan(&self, sql: &[u8]) -> Scan {
-        let mut scan = self.client.worker.scan.take();
-        scan_pgsql(sql, &self.config.pgsql.variables.digest_options, &mut scan);
-        scan
-    }
-
-    /// Keeps the scan's buffer for the next statement.
-    pub(super) fn put_scan(&self, scan: Scan) {
-        self.client.worker.scan.replace(scan);
+    /// Looks at a statement.
+    pub(super) fn scan(&self, sql: &[u8]) -> Rc<Scanned> {
+        self.client.ctx.scan(Protocol::Pgsql, sql, &self.config.pgsql.variables.digest_options)
     }
 
     /// A Query of a session without a connection.
@@ -36,9 +31,7 @@ impl Exchange<'_> {
         let Some(FrontendMessage::Query(sql)) = self.whole(header, input, usize::MAX)? else { return Ok(Done::More(header.size())) };
         self.config = self.client.ctx.config();
         let scan = self.scan(sql);
-        let done = self.on_scanned_query(sql, &scan);
-        self.put_scan(scan);
-        done
+        self.on_scanned_query(sql, &scan)
     }
 
     fn on_scanned_query(&mut self, sql: &[u8], scan: &Scan) -> Result<Done, End> {

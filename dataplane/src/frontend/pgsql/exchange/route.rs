@@ -42,7 +42,7 @@ impl Exchange<'_> {
             digest_text: looked.digest_text,
             sql: looked.sql,
         };
-        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input)
+        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, None)
     }
 
     /// Rules, then guard, for a unit that has no connection yet.
