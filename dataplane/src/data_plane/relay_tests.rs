@@ -10,6 +10,7 @@ use crate::config::{HostgroupId, Server};
 use crate::pool::{ConnectError, Dialect, KeyParts, Pool, PoolKey, Request};
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
+use crate::worker::driver;
 use crate::worker::link::{Link, LinkParcel, Watched};
 use crate::worker::session::{SessionGuard, Wake};
 use crate::worker::testing::{config, server};
@@ -55,7 +56,7 @@ fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
     // Sessions of odd and even ids are of two users that cannot share connections.
     let user = (session.id() % 2).to_string();
     let (pool, key) = (Pool::of(&ctx), PoolKey::new(KeyParts { user, ..KeyParts::default() }));
-    tokio::task::spawn_local(serve(Box::new(Session { link, session, ctx, pool, key })));
+    driver::spawn(serve(Box::new(Session { link, session, ctx, pool, key })));
 }
 
 async fn serve(mut session: Box<Session>) {

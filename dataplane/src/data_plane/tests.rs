@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::*;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
+use crate::worker::driver;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Wake};
 use crate::worker::testing::{client, config, server};
@@ -50,7 +51,7 @@ impl Echo {
 }
 
 fn spawn_echo(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
-    tokio::task::spawn_local(echo(Box::new(Echo { link, session, ctx })));
+    driver::spawn(echo(Box::new(Echo { link, session, ctx })));
 }
 
 fn start(threads: usize) -> (DataPlane, String) {

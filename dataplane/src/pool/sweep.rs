@@ -9,6 +9,7 @@ use super::row::ServerRow;
 use super::{Dialect, Pool};
 use crate::stats::Counter;
 use crate::worker::Sweep;
+use crate::worker::driver;
 use crate::worker::snapshot::Snapshot;
 use crate::worker::ticker::TICK;
 
@@ -90,7 +91,7 @@ impl<D: Dialect> Pool<D> {
             entry.row.cells(self.worker).free.sub(1);
             let mut ping = Pinged { pool: Rc::clone(&pool), entry: Some(entry) };
             ping.count().add(1);
-            tokio::task::spawn_local(async move { ping.run().await });
+            driver::spawn(async move { ping.run().await });
         }
     }
 }

@@ -4,16 +4,17 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
-use tokio::net::UnixStream;
-
 use super::*;
 use crate::config::{Domain, HostgroupId, ProtocolConfig, RuntimeConfig, ServerStatus};
 use crate::stats::PoolRow;
+use crate::worker::driver::{block_on, yield_now};
 use crate::worker::link::LinkParcel;
 use crate::worker::session::{SessionGuard, Signal};
 use crate::worker::testing::{Workers, client, config, poll_once, server};
@@ -57,6 +58,8 @@ impl Dialect for Fake {
             }
         }
         let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        theirs.set_nonblocking(true)?;
         let number = u32::try_from(login.opened.borrow().len()).unwrap();
         login.opened.borrow_mut().push(theirs);
         Ok(Backend { link: Link::unix(ours, ctx.chunks().clone())?, number, host: server.address.host.to_string() })
@@ -137,8 +140,7 @@ fn waits(future: &mut Acquiring<'_>) {
 
 /// Runs a test where sockets can be made.
 fn with_runtime(test: impl FnOnce()) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { test() });
+    block_on(async { test() });
 }
 
 fn row(workers: &Workers, position: usize) -> PoolRow {
@@ -386,8 +388,7 @@ fn one_attempt_has_its_own_deadline() {
 
 #[test]
 fn a_closed_idle_connection_is_not_given_out() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));
         let script: Rc<Script> = Rc::default();
         let mut user = User::new(&workers, 0, "u", &script);
@@ -395,7 +396,7 @@ fn a_closed_idle_connection_is_not_given_out() {
         script.opened.borrow_mut().clear();
         // The runtime learns of the end when it looks at its sockets.
         while counts(&workers, 0).1 == 1 {
-            tokio::task::yield_now().await;
+            yield_now().await;
             workers.advance(10);
         }
         assert_eq!(counts(&workers, 0), (0, 0, 1));
@@ -498,8 +499,7 @@ fn surplus_and_old_idle_connections_are_closed() {
 
 #[test]
 fn what_is_idle_for_long_must_answer_a_ping() {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default()).unwrap();
-    runtime.block_on(async {
+    block_on(async {
         for (answer, kept) in [("pong", 1), ("what?", 0)] {
             let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));
             let script: Rc<Script> = Rc::default();
@@ -507,16 +507,15 @@ fn what_is_idle_for_long_must_answer_a_ping() {
             user.take(1).release();
             workers.advance(1210);
             assert_eq!(counts(&workers, 0), (1, 0, 1));
-            let server = script.opened.borrow_mut().pop().unwrap();
-            server.readable().await.unwrap();
+            let mut server = script.opened.borrow_mut().pop().unwrap();
             let mut ping = [0; 16];
-            while server.try_read(&mut ping).is_err() {
-                server.readable().await.unwrap();
+            while server.read(&mut ping).is_err() {
+                yield_now().await;
             }
             assert!(ping.starts_with(b"ping"));
-            server.try_write(answer.as_bytes()).unwrap();
+            server.write_all(answer.as_bytes()).unwrap();
             while counts(&workers, 0).0 == 1 {
-                tokio::task::yield_now().await;
+                yield_now().await;
             }
             assert_eq!(counts(&workers, 0), (0, kept, 1));
         }

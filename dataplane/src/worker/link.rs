@@ -9,15 +9,16 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use rustls::CommonState;
-use tokio::net::{TcpStream, UnixStream};
 
 use super::chunk::{Chunk, ChunkPool};
+use super::driver::Driven;
 use super::socket::{Look, Socket, SocketParcel};
 use super::tls::{Session, TlsParcel, TlsSocket};
 use crate::tls::{ClientTls, Connector, TlsError};
@@ -125,17 +126,17 @@ pub enum Watched {
 }
 
 impl Link {
-    /// Wraps a socket that is registered with this worker's runtime.
+    /// Wraps a connected socket, which must not block, on a worker's thread.
     pub fn tcp(socket: TcpStream, chunks: ChunkPool) -> io::Result<Self> {
         let (peer, local) = (Endpoint::Ip(socket.peer_addr()?), Endpoint::Ip(socket.local_addr()?));
-        Ok(Self::new(Socket::Tcp(socket), chunks, peer, local))
+        Ok(Self::new(Socket::Tcp(Driven::new(socket.into())?), chunks, peer, local))
     }
 
-    /// Wraps a Unix socket that is registered with this worker's runtime.
+    /// As [`Link::tcp`].
     pub fn unix(socket: UnixStream, chunks: ChunkPool) -> io::Result<Self> {
-        let name = |address: tokio::net::unix::SocketAddr| Endpoint::Unix(address.as_pathname().map(PathBuf::from).unwrap_or_default());
+        let name = |address: std::os::unix::net::SocketAddr| Endpoint::Unix(address.as_pathname().map(PathBuf::from).unwrap_or_default());
         let (peer, local) = (name(socket.peer_addr()?), name(socket.local_addr()?));
-        Ok(Self::new(Socket::Unix(socket), chunks, peer, local))
+        Ok(Self::new(Socket::Unix(Driven::new(socket.into())?), chunks, peer, local))
     }
 
     /// Two links that are connected in memory, each side taking up to `capacity` bytes in flight.
@@ -229,7 +230,7 @@ impl Link {
     }
 
     /// Looks, without waiting, whether a connection that should be silent has closed or said something. Asks the socket only
-    /// if the runtime has seen it become readable; so it costs no system call in the usual case.
+    /// if the driver has seen it become readable; so it costs no system call in the usual case.
     pub fn check_idle(&mut self) -> IdleCheck {
         if let Some(early) = self.state.early.take() {
             return IdleCheck::Bytes(early);
@@ -253,6 +254,9 @@ impl Link {
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
         if let Some(early) = self.state.early.take() {
             return Poll::Ready(Ok(early));
+        }
+        if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(cx)) {
+            return Poll::Pending;
         }
         let mut chunk = if self.state.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
         let count = ready!(self.poll_read(cx, &mut chunk))?;
@@ -300,7 +304,7 @@ impl Link {
         }
     }
 
-    /// Takes the socket out of this worker's runtime. Fails for in-memory links and while bytes are on their way.
+    /// Takes the socket out of this worker. Fails for in-memory links and while bytes are on their way.
     pub fn into_parcel(mut self) -> io::Result<LinkParcel> {
         if self.state.early.is_some() {
             return Err(io::Error::other("bytes wait to be received"));
@@ -312,7 +316,7 @@ impl Link {
         Ok(LinkParcel { io, peer: self.state.peer, local: self.state.local })
     }
 
-    /// Registers a socket of another worker with this one's runtime.
+    /// Registers a socket of another worker with this one.
     pub fn from_parcel(parcel: LinkParcel, chunks: ChunkPool) -> io::Result<Self> {
         let io = match parcel.io {
             ParcelIo::Plain(socket) => Io::Plain(Socket::from_parcel(socket)?),
@@ -459,7 +463,7 @@ mod tests {
     use crate::worker::chunk::{LARGE, SMALL};
 
     fn run<T>(future: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+        crate::worker::driver::block_on(future)
     }
 
     #[test]

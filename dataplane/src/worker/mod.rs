@@ -1,6 +1,6 @@
-//! Workers: one thread per core, each with its own runtime, sessions, buffers, idle server connections and counters.
+//! Workers: one thread per core, each with its own driver, sessions, buffers, idle server connections and counters.
 //!
-//! This is the only place of the data plane that names the runtime's sockets and timers. Everything here lives on one
+//! This is the only place of the data plane that knows sockets and what drives them. Everything here lives on one
 //! thread (`Rc`, `Cell`); what workers share is in `Shared` and touched when sessions or connections start and end.
 //!
 //! # How a protocol uses it
@@ -8,7 +8,7 @@
 //! // The worker calls this per client. The session's state goes into one box: the future of a waiting session must stay
 //! // below 128 bytes, and an `async fn` stores its arguments twice.
 //! pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
-//!     tokio::task::spawn_local(serve(Box::new(Session { link, session, ctx, … })));
+//!     driver::spawn(serve(Box::new(Session { link, session, ctx, … })));
 //! }
 //! async fn serve(mut s: Box<Session>) {
 //!     s.session.timer.arm(variables.connect_timeout_client);         // one deadline per session, armed anew per wait
@@ -39,6 +39,7 @@ mod acceptor;
 pub mod chunk;
 pub mod connect;
 mod drain;
+pub(crate) mod driver;
 pub mod link;
 mod metronome;
 mod newcomers;

@@ -1,4 +1,4 @@
-//! A worker's thread: its runtime, its inbox, and the one ticker that drives its deadlines.
+//! A worker's thread: its inbox, and the one ticker that drives its deadlines.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,13 +11,12 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use tokio::net::{TcpStream, UnixStream};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 
 use super::WorkerContext;
 use super::acceptor::Accepted;
 use super::drain::Drain;
+use super::driver::{self, Driver};
 use super::link::Link;
 use super::session::{Ids, SessionGuard, Signal};
 use super::ticker::TICK;
@@ -32,7 +31,7 @@ const INBOX: usize = 1024;
 /// Ticks between two sweeps of the pools (one second).
 const SWEEP_TICKS: u64 = 10;
 
-/// Starts the task of a client (`tokio::task::spawn_local` of the protocol's `serve`, without a box around it).
+/// Starts the task of a client (`driver::spawn` of the protocol's `serve`, without a box around it).
 pub(crate) type Serve = fn(Link, SessionGuard, Rc<WorkerContext>);
 
 /// The two protocols' entry points.
@@ -122,22 +121,19 @@ impl Shared {
     }
 }
 
-/// Starts the thread of one worker and waits until its runtime stands.
+/// Starts the thread of one worker and waits until its driver stands.
 pub(crate) fn start(shared: Arc<Shared>, seat: Arc<WorkerSeat>, messages: mpsc::Receiver<Message>) -> io::Result<JoinHandle<()>> {
     let (started, standing) = std::sync::mpsc::sync_channel(1);
     let name = format!("worker-{}", seat.index);
     let thread = std::thread::Builder::new().name(name).spawn(move || {
-        // Without the runtime's own timers: with them every wait for sockets reads the clock and looks through the timers,
-        // about a thousand instructions per query of a lone client. The ticker is all that a worker needs.
-        let built = Builder::new_current_thread().enable_io().build_local(LocalOptions::default());
-        let (runtime, outcome) = match built {
-            Ok(runtime) => (Some(runtime), Ok(())),
+        let (driver, outcome) = match Driver::new() {
+            Ok(driver) => (Some(driver), Ok(())),
             Err(error) => (None, Err(error)),
         };
         // The starter waits for this word.
         let _ = started.send(outcome);
-        if let Some(runtime) = runtime {
-            runtime.block_on(run(WorkerContext::new(shared, seat), messages));
+        if let Some(driver) = driver {
+            driver.block_on(run(WorkerContext::new(shared, seat), messages));
         }
     })?;
     standing.recv().unwrap_or_else(|_| Err(io::Error::other("worker thread ended at its start")))?;
@@ -152,7 +148,7 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
             Message::Run(work) => {
                 let ctx = Rc::clone(&ctx);
                 // In a task, so that a panic ends the work and not the worker.
-                tokio::task::spawn_local(async move { work(&ctx) });
+                driver::spawn(async move { work(&ctx) });
             }
             Message::Tick => {
                 let tick = started.elapsed().as_millis() / TICK.as_millis();
@@ -165,8 +161,8 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
 
 fn accept(ctx: &Rc<WorkerContext>, protocol: Protocol, listener: usize, socket: Accepted) {
     let link = match socket {
-        Accepted::Tcp(socket) => TcpStream::from_std(socket).and_then(|socket| Link::tcp(socket, ctx.chunks().clone())),
-        Accepted::Unix(socket) => UnixStream::from_std(socket).and_then(|socket| Link::unix(socket, ctx.chunks().clone())),
+        Accepted::Tcp(socket) => Link::tcp(socket, ctx.chunks().clone()),
+        Accepted::Unix(socket) => Link::unix(socket, ctx.chunks().clone()),
     };
     match link {
         Ok(link) => serve(ctx, protocol, listener, link),

@@ -12,12 +12,13 @@ use rustls::{ClientConfig, ClientConnection, NoKeyLog, RootCertStore, SupportedP
 use crate::config::{Protocol, TlsMode};
 use crate::tls::{ClientTls, Connector, Identity, TlsError, Trust};
 use crate::worker::chunk::{ChunkPool, LARGE, SMALL};
+use crate::worker::driver::{block_on, yield_now};
 use crate::worker::link::{IdleCheck, Link};
 
 const VERSIONS: [&SupportedProtocolVersion; 2] = [&TLS12, &TLS13];
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+    block_on(future)
 }
 
 /// What our side shows, and a far side's settings that believe it.
@@ -100,7 +101,7 @@ impl Far {
     async fn send(&mut self, bytes: &[u8], piece: usize) {
         for part in bytes.chunks(piece) {
             self.wire.send_bytes(part).await.unwrap();
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     }
 
@@ -383,11 +384,13 @@ fn a_connection_goes_on_at_another_worker() {
     let setup = Setup::new();
     run(async {
         let (pool, other_pool) = (ChunkPool::new(), ChunkPool::new());
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (dialled, accepted) = tokio::join!(tokio::net::TcpStream::connect(address), listener.accept());
-        let mut client = Link::tcp(dialled.unwrap(), pool.clone()).unwrap();
-        let mut server = Link::tcp(accepted.unwrap().0, pool.clone()).unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let dialled = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let [mut client, mut server] = [dialled, accepted].map(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            Link::tcp(socket, pool.clone()).unwrap()
+        });
         let connector = setup.connector();
         let (one, other) = tokio::join!(client.connect_tls(&connector, "localhost"), server.accept_tls(&setup.tls));
         one.unwrap();

@@ -9,6 +9,7 @@ use super::CancelKey;
 use super::tls::encrypt;
 use crate::tls::TlsError;
 use crate::worker::WorkerContext;
+use crate::worker::driver;
 
 /// Time for the whole exchange with the server.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -16,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Sends a cancel request on a connection of its own, in the background. The server answers with nothing but closing.
 pub(crate) fn send_cancel(ctx: &Rc<WorkerContext>, key: CancelKey) {
     let worker = Rc::clone(ctx);
-    tokio::task::spawn_local(async move {
+    driver::spawn(async move {
         let exchange = async {
             let mut link = worker.connect(&key.address).await?;
             encrypt(&mut link, &key.address, &key.tls).await?;

@@ -11,6 +11,7 @@ use super::{Client, Flow};
 use crate::backend::mysql::Mysql;
 use crate::config::{Protocol, Server};
 use crate::pool::{Dialect, PooledConnection};
+use crate::worker::driver;
 use crate::worker::session::Signal;
 
 /// How long a KILL towards a server may take.
@@ -84,7 +85,7 @@ impl Client {
         };
         let (ctx, key, login) = (Rc::clone(&self.ctx), self.key.clone(), self.server_login.clone());
         let ticker = self.ctx.ticker().clone();
-        tokio::task::spawn_local(async move {
+        driver::spawn(async move {
             let work = Box::pin(async {
                 let mut killer = Mysql::connect(ctx, server, key, &login).await.map_err(|error| error.to_string())?;
                 killer.run(&sql).await.map_err(|error| error.to_string())

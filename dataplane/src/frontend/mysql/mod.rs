@@ -40,6 +40,7 @@ use crate::session::mysql::state::SessionState;
 use crate::stats::digests::RowCounts;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
+use crate::worker::driver;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal, Wake};
 use worker::MysqlWorker;
@@ -51,7 +52,7 @@ const RESET_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts the task of a client.
 pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
-    tokio::task::spawn_local(serve(Box::pin(login::log_in(link, session, ctx))));
+    driver::spawn(serve(Box::pin(login::log_in(link, session, ctx))));
 }
 
 /// A logged-in client.

@@ -24,13 +24,14 @@ use crate::pool::{Pool, PoolKey};
 use crate::session::pgsql::prepared::Statement;
 use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
+use crate::worker::driver;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal, Wake};
 use worker::PgWorker;
 
 /// Starts the task of a client.
 pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
-    tokio::task::spawn_local(serve(Box::new(Newcomer { link, session, ctx })));
+    driver::spawn(serve(Box::new(Newcomer { link, session, ctx })));
 }
 
 /// A connection of which nothing is known yet.

@@ -92,8 +92,7 @@ pub(crate) fn recognise(sql: &[u8], scan: &Scan, reading: Reading<'_>) -> Option
     if scan.class == Class::Set {
         return Some(Local::Set(set::parse(sql, reading.backslash, &reading.default_names)));
     }
-    // What asks for something that is known here calls a function or names a variable.
-    if scan.class == Class::Read && !scan.digest_text.iter().any(|byte| matches!(byte, b'(' | b'@' | b'$')) {
+    if scan.class == Class::Read && scan.bare {
         return None;
     }
     let text = std::str::from_utf8(sql).ok()?;

@@ -93,6 +93,8 @@ pub struct Scan {
     pub effects: Effects,
     /// Statements that are not empty.
     pub statements: u32,
+    /// It calls nothing and names no variable, so that it cannot ask for anything of its session.
+    pub bare: bool,
 }
 
 impl Scan {
@@ -110,6 +112,15 @@ impl Scan {
         self.first = Class::Empty;
         self.effects = Effects::NONE;
         self.statements = 0;
+        self.bare = false;
+    }
+
+    /// Digest and class are known.
+    fn finish(&mut self, options: &ScanOptions) {
+        let hashed = self.digest_text.len().min(options.max_digest_length);
+        self.digest = spooky_hash64(&self.digest_text[..hashed]);
+        let whole = self.digest_text.len() < options.max_query_length;
+        self.bare = whole && !self.digest_text.iter().any(|byte| matches!(byte, b'(' | b'@' | b'$'));
     }
 
     /// Adds one statement of the text.

@@ -37,6 +37,7 @@ use crate::session::pgsql::prepared::Statement;
 use crate::session::pgsql::responses::Responses;
 use crate::stats::digests::DigestEntry;
 use crate::worker::chunk::Chunk;
+use crate::worker::driver;
 use crate::worker::session::Signal;
 use crate::worker::snapshot::Snapshot;
 use count::Counts;
@@ -329,7 +330,7 @@ impl Exchange<'_> {
             return;
         }
         let mut conn = server.conn;
-        tokio::task::spawn_local(async move {
+        driver::spawn(async move {
             match ctx.ticker().guard(RESET_LIMIT, Box::pin(conn.reset())).await {
                 Ok(Ok(())) => conn.release(),
                 Ok(Err(error)) => tracing::debug!(%error, "connection is closed: it cannot be reset"),

@@ -11,15 +11,14 @@ mod set;
 pub use session::{PgsqlSession, parse_pgsql_session};
 pub use set::{PgsqlSet, TransactionModes, parse_pgsql_set};
 
-use super::{Scan, ScanOptions, spooky_hash64};
+use super::{Scan, ScanOptions};
 
 /// Fills `scan` from the text of a Query or Parse message.
 pub fn scan_pgsql(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
     scan.clear();
     digest::normalize(sql, options, &mut scan.digest_text);
-    let hashed = scan.digest_text.len().min(options.max_digest_length);
-    scan.digest = spooky_hash64(&scan.digest_text[..hashed]);
     classify::classify(sql, options.backslash_escapes, scan);
+    scan.finish(options);
 }
 
 #[cfg(test)]
