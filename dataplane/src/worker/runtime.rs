@@ -151,6 +151,8 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
                 driver::spawn(async move { work(&ctx) });
             }
             Message::Tick => {
+                // After a time in which this worker was too busy for its sockets, what they have brought comes before deadlines.
+                tokio::task::yield_now().await;
                 let tick = started.elapsed().as_millis() / TICK.as_millis();
                 ctx.on_tick(u64::try_from(tick).unwrap_or(u64::MAX));
             }
@@ -217,5 +219,34 @@ impl fmt::Debug for Shared {
 impl fmt::Debug for WorkerSeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WorkerSeat").field("index", &self.index).field("sessions", &self.sessions()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worker::testing::{Workers, config, server};
+
+    /// A worker that did not look at its sockets for longer than a deadline (it was busy, or its machine was).
+    #[test]
+    fn what_came_in_time_is_read_before_a_deadline_that_passed_meanwhile() {
+        let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let workers = Workers::new(1, config(1, &[server(1, "a", 1)]));
+            let ctx = Rc::clone(&workers.contexts[0]);
+            let (messages, inbox) = mpsc::channel(4);
+            tokio::task::spawn_local(run(Rc::clone(&ctx), inbox));
+            let (far, near) = UnixStream::pair().unwrap();
+            let mut link = Link::unix(near, ctx.chunks().clone()).unwrap();
+            let ticker = ctx.ticker().clone();
+            let guarded = async move { ticker.guard(TICK, Box::pin(link.recv())).await.map(|read| read.unwrap().to_vec()) };
+            let waiting = tokio::task::spawn_local(guarded);
+            far.writable().await.unwrap();
+            tokio::task::yield_now().await;
+            assert_eq!(far.try_write(b"answer").unwrap(), 6);
+            std::thread::sleep(TICK * 3);
+            messages.try_send(Message::Tick).unwrap();
+            assert_eq!(waiting.await.unwrap().as_deref(), Ok(&b"answer"[..]));
+        });
     }
 }
