@@ -1,5 +1,6 @@
 //! PostgreSQL clients through the data plane, in front of a real PostgreSQL 15.
 
+mod crash;
 mod digests;
 mod extended;
 mod fake;

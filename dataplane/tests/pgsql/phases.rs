@@ -12,16 +12,16 @@ use crate::fake::Fake;
 use crate::raw::Raw;
 use crate::support::{Plane, Setup, WRITER, quick, until};
 
-const LOST: &str = "08006 Lost connection to PostgreSQL server during query";
-const ABORTED: &str = "25P02 current transaction is aborted, commands ignored until end of transaction block";
-const UNKNOWN: &str = "08007 connection to server lost while committing, transaction outcome unknown";
+pub(crate) const LOST: &str = "08006 Lost connection to PostgreSQL server during query";
+pub(crate) const ABORTED: &str = "25P02 current transaction is aborted, commands ignored until end of transaction block";
+pub(crate) const UNKNOWN: &str = "08007 connection to server lost while committing, transaction outcome unknown";
 
 fn in_front_of(fake: &Fake, variables: Variables) -> Plane {
     Setup { servers: vec![(WRITER, fake.port, 2)], variables: Some(variables), ..Setup::default() }.start()
 }
 
 /// Tags and errors up to the `ready`-th ReadyForQuery, whose status follows its tag, or the end (`.`).
-async fn read(raw: &mut Raw, mut ready: usize) -> (String, Vec<String>) {
+pub(crate) async fn read(raw: &mut Raw, mut ready: usize) -> (String, Vec<String>) {
     let (mut tags, mut errors) = (String::new(), Vec::new());
     while ready > 0 {
         let Some((tag, body)) = raw.next().await else {
@@ -44,11 +44,11 @@ async fn read(raw: &mut Raw, mut ready: usize) -> (String, Vec<String>) {
     (tags, errors)
 }
 
-async fn ask(raw: &mut Raw, sql: &str) {
+pub(crate) async fn ask(raw: &mut Raw, sql: &str) {
     raw.send(|out| frontend::query(out, sql.as_bytes())).await;
 }
 
-fn batch(out: &mut Vec<u8>, sql: &str) {
+pub(crate) fn batch(out: &mut Vec<u8>, sql: &str) {
     frontend::parse(out, b"", sql.as_bytes(), b"");
     frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
     frontend::execute(out, b"", 0);

@@ -6,6 +6,8 @@ use super::reader::WireError;
 
 /// Longest body of a message that is collected before it is looked at; of a longer one only this much is shown.
 pub const LOOK_CAP: usize = 65_536;
+/// Longest message that is passed on whole or not at all: so a server that dies between two reads leaves a stream that an error can follow.
+pub const HOLD: usize = 8 * 1024;
 /// Longest message that a server can send.
 const SERVER_CAP: usize = i32::MAX as usize;
 
@@ -21,8 +23,8 @@ pub enum Step<'a> {
         /// Bytes of the input that it takes.
         size: usize,
     },
-    /// The start of a message whose body nobody looks at (a row, COPY data, a description), or of one that is longer than [`LOOK_CAP`]. It may
-    /// be all there; what is not comes as [`Step::Rest`].
+    /// A message whose body nobody looks at (a row, COPY data, a description), or the start of such a one that is longer than [`HOLD`], or of
+    /// any that is longer than [`LOOK_CAP`]. What is not there comes as [`Step::Rest`].
     Start {
         /// Type byte.
         tag: u8,
@@ -65,6 +67,9 @@ impl Scanner {
         }
         let Some(header) = Header::decode(input, SERVER_CAP)? else { return Ok(Step::Need) };
         let here = input.len().min(header.size());
+        if here < header.size() && header.size() <= HOLD {
+            return Ok(Step::Need);
+        }
         if is_bulk(header.tag) || (header.body > LOOK_CAP && here >= HEADER_LENGTH + LOOK_CAP) {
             self.pending = header.size() - here;
             return Ok(Step::Start { tag: header.tag, body: &input[HEADER_LENGTH..here], size: here });
@@ -122,20 +127,23 @@ mod tests {
         let mut stream = Vec::new();
         backend::row_description(&mut stream, &[backend::Column::new("a", backend::oid::TEXT)]);
         backend::data_row(&mut stream, [Some(&[b'x'; 300][..])].into_iter());
-        backend::command_complete(&mut stream, "SELECT 1");
+        backend::data_row(&mut stream, [Some(&[b'x'; HOLD][..])].into_iter());
+        backend::command_complete(&mut stream, "SELECT 2");
         backend::ready_for_query(&mut stream, backend::TransactionStatus::Idle);
         for cut in 1..=stream.len() {
-            assert_eq!(tags(&stream, cut).unwrap(), b"TDCZ", "{cut}");
+            assert_eq!(tags(&stream, cut).unwrap(), b"TDDCZ", "{cut}");
         }
     }
 
     #[test]
-    fn a_row_is_passed_through_as_it_comes() {
+    fn a_short_row_comes_whole_and_a_long_one_as_it_comes() {
         let mut scanner = Scanner::default();
-        assert_eq!(scanner.next(b"D\0\0\0\x10ab").unwrap(), Step::Start { tag: b'D', body: b"ab", size: 7 });
-        assert_eq!(scanner.pending(), 10);
+        assert_eq!(scanner.next(b"D\0\0\x1f\xffab").unwrap(), Step::Need);
+        assert_eq!(scanner.next(b"D\0\0\x20\0ab").unwrap(), Step::Start { tag: b'D', body: b"ab", size: 7 });
+        assert_eq!(scanner.pending(), HOLD - 6);
         assert_eq!(scanner.next(b"").unwrap(), Step::Need);
-        assert_eq!(scanner.next(b"0123456789Z").unwrap(), Step::Rest { size: 10 });
+        let rest = [&vec![b'x'; HOLD - 6][..], b"Z"].concat();
+        assert_eq!(scanner.next(&rest).unwrap(), Step::Rest { size: HOLD - 6 });
         assert_eq!(scanner.next(b"Z\0\0\0\x05").unwrap(), Step::Need);
         assert_eq!(scanner.next(b"Z\0\0\0\x05I").unwrap(), Step::Whole { tag: b'Z', body: b"I", size: 6 });
     }

@@ -46,7 +46,11 @@ impl Exchange<'_> {
         let mut cut = Cut { edited: None, done: 0 };
         let end = server.walk(&chunk, &self.client.statements, &mut cut, &mut told);
         if told.lost.is_none() && told.broken.is_none() && end < chunk.len() {
-            server.conn.rest = Some(self.client.ctx.chunks().copy_of(&chunk[end..]));
+            // A full read has more behind it.
+            let chunks = self.client.ctx.chunks();
+            let mut rest = if chunk.spare() == 0 { chunks.take_large() } else { chunks.take() };
+            rest.extend_from_slice(&chunk[end..]);
+            server.conn.rest = Some(rest);
         }
         match cut.edited {
             None => {
