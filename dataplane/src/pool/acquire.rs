@@ -43,6 +43,9 @@ impl<D: Dialect> fmt::Debug for Request<'_, D> {
     }
 }
 
+/// Most ticks between two attempts at a server that is coming up (one second); the first waits for one, each for one more than the last.
+const PATIENCE: u64 = 10;
+
 /// What the hostgroup offers at this moment.
 enum Choice<D: Dialect> {
     /// An idle connection.
@@ -131,7 +134,7 @@ impl<D: Dialect> Pool<D> {
         hostgroup: HostgroupId,
         cause: &RefCell<String>,
     ) -> Result<Box<Entry<D>>, AcquireError> {
-        let mut failures = 0;
+        let (mut failures, mut patience) = (0, 0);
         let mut avoid = None;
         loop {
             let Some(ctx) = self.ctx.upgrade() else { return Err(AcquireError::Interrupted(Signal::Kill)) };
@@ -144,9 +147,14 @@ impl<D: Dialect> Pool<D> {
                     match self.open(&ctx, slot, &server, key, login, variables).await {
                         Ok(entry) => return Ok(entry),
                         Err(error) => {
-                            failures += 1;
                             avoid = Some(row.id);
                             *cause.borrow_mut() = format!("{}: {error}", server.address);
+                            if error.is_starting() {
+                                patience = (patience + 1).min(PATIENCE);
+                                self.wait_ticks(patience).await;
+                            } else {
+                                failures += 1;
+                            }
                             if !error.is_retried() || failures > variables.connect_retries_on_failure {
                                 return Err(give_up(error, hostgroup, cause));
                             }
@@ -173,6 +181,12 @@ impl<D: Dialect> Pool<D> {
             }
             choice = self.choose(&ctx.config(), key, hostgroup, avoid);
         }
+    }
+
+    async fn wait_ticks(&self, count: u64) {
+        let timer = self.ticker.timer();
+        timer.arm_at(self.ticker.now() + count);
+        timer.expired().await;
     }
 
     /// Chooses a server by weight and takes what it has; servers at their limit leave the choice to the others.

@@ -24,8 +24,10 @@ pub struct ServerError {
 /// Whose fault a server's refusal is; the dialect judges by the code (mysql-dataplane 9.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// The server's (full, starting, shutting down): tried again, counts for shunning.
+    /// The server's (full, shutting down): tried again, counts for shunning.
     Server,
+    /// Nobody's: the server says that it is coming up. It is waited for, never shunned.
+    Starting,
     /// The client's (wrong password, unknown schema, user limit): told to the client at once, never shuns.
     Client,
 }
@@ -65,7 +67,7 @@ impl ConnectError {
     pub fn is_retried(&self) -> bool {
         match self {
             Self::Io(_) | Self::Timeout | Self::Protocol(_) | Self::Tls(_) => true,
-            Self::Server { fault, .. } => *fault == Fault::Server,
+            Self::Server { fault, .. } => *fault != Fault::Client,
             Self::Unusable(_) => false,
         }
     }
@@ -73,7 +75,13 @@ impl ConnectError {
     /// Whether it counts towards shunning the server.
     #[must_use]
     pub fn shuns(&self) -> bool {
-        self.is_retried()
+        self.is_retried() && !self.is_starting()
+    }
+
+    /// Whether the server asks for patience.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        matches!(self, Self::Server { fault: Fault::Starting, .. })
     }
 }
 

@@ -350,6 +350,26 @@ fn a_refused_login_is_told_at_once_and_never_shuns() {
 }
 
 #[test]
+fn a_server_that_is_coming_up_is_waited_for_and_not_shunned() {
+    with_runtime(|| {
+        let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));
+        let script: Rc<Script> = Rc::default();
+        script.answers.borrow_mut().extend((0..12).map(|_| Answer::Refuse(Fault::Starting)));
+        let mut user = User::new(&workers, 0, "u", &script);
+        let mut waiting = user.acquire(1);
+        for attempt in 1..=12 {
+            waits(&mut waiting);
+            assert_eq!((row(&workers, 0).err, row(&workers, 0).status), (attempt, ServerStatus::Online));
+            workers.advance(attempt.min(10) - 1);
+            waits(&mut waiting);
+            assert_eq!(row(&workers, 0).err, attempt, "attempts become rarer");
+            workers.advance(1);
+        }
+        assert_eq!(ready(&mut waiting).unwrap().number, 0);
+    });
+}
+
+#[test]
 fn failures_go_on_to_another_server_and_shun_the_bad_one() {
     with_runtime(|| {
         let workers = Workers::new(1, config(1, &[server(1, "a", 5)]));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::Scanner;
+use quorumsql_wire::pgsql::sqlstate;
 
 use super::{BackendError, Credentials, PgBackend, connect};
 use crate::config::{Protocol, Server};
@@ -113,8 +114,12 @@ fn server_error(fields: &ErrorFields) -> ServerError {
     ServerError { code: 0, sqlstate, message: fields.message.clone(), raw }
 }
 
-/// Whose fault a refused login is, by SQLSTATE: what the client or its account got wrong is told at once, all else may pass.
+/// Whose fault a refused login is, by SQLSTATE: what the client or its account got wrong is told at once, all else may pass. `57P03` is said
+/// by a server that starts, recovers or stops.
 fn fault(code: &str) -> Fault {
+    if code == sqlstate::CANNOT_CONNECT_NOW {
+        return Fault::Starting;
+    }
     match code.get(..2) {
         // Wrong password, unknown database, bad parameter, no privilege, unsupported feature.
         Some("28" | "3D" | "22" | "42" | "0A" | "55") => Fault::Client,
@@ -133,7 +138,8 @@ mod tests {
             ("3D000", Fault::Client),
             ("42704", Fault::Client),
             ("53300", Fault::Server),
-            ("57P03", Fault::Server),
+            ("57P03", Fault::Starting),
+            ("57P01", Fault::Server),
             ("", Fault::Server),
         ] {
             assert_eq!(fault(code), expected, "{code}");

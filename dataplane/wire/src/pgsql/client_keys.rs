@@ -85,15 +85,15 @@ mod tests {
     #[test]
     fn keys_are_derived_once_for_each_password_salt_and_count() {
         let mut keys = KnownKeys::default();
-        let cases: [(&[u8], &[u8], u32, bool, usize); 5] = [
-            (b"secret", b"salt", 2, true, 1),
+        for (password, salt, iterations, accepted, count) in [
+            (&b"secret"[..], &b"salt"[..], 2, true, 1),
             (b"secret", b"salt", 2, true, 1),
             (b"other", b"salt", 2, false, 2),
             (b"secret", b"tlas", 2, true, 3),
             (b"secret", b"salt", 3, true, 4),
-        ];
-        for (password, salt, iterations, accepted, count) in cases {
-            assert_eq!((login(&mut keys, password, salt, iterations), keys.0.len()), (accepted, count), "{password:?} {salt:?} {iterations}");
+        ] {
+            let outcome = (login(&mut keys, password, salt, iterations), keys.0.len());
+            assert_eq!(outcome, (accepted, count), "{password:?} {salt:?} {iterations}");
         }
         // What is known is used, right or wrong.
         keys.0.values_mut().for_each(|keys| keys.client = [0; 32]);
