@@ -152,7 +152,7 @@ async fn run(ctx: Rc<WorkerContext>, mut messages: mpsc::Receiver<Message>) {
             }
             Message::Tick => {
                 // After a time in which this worker was too busy for its sockets, what they have brought comes before deadlines.
-                tokio::task::yield_now().await;
+                driver::next_turn().await;
                 let tick = started.elapsed().as_millis() / TICK.as_millis();
                 ctx.on_tick(u64::try_from(tick).unwrap_or(u64::MAX));
             }
@@ -224,29 +224,37 @@ impl fmt::Debug for WorkerSeat {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixStream;
+
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::worker::testing::{Workers, config, server};
 
     /// A worker that did not look at its sockets for longer than a deadline (it was busy, or its machine was).
     #[test]
     fn what_came_in_time_is_read_before_a_deadline_that_passed_meanwhile() {
-        let runtime = Builder::new_current_thread().enable_io().build_local(LocalOptions::default()).unwrap();
-        runtime.block_on(async {
+        driver::block_on(async {
             let workers = Workers::new(1, config(1, &[server(1, "a", 1)]));
             let ctx = Rc::clone(&workers.contexts[0]);
             let (messages, inbox) = mpsc::channel(4);
-            tokio::task::spawn_local(run(Rc::clone(&ctx), inbox));
-            let (far, near) = UnixStream::pair().unwrap();
+            driver::spawn(run(Rc::clone(&ctx), inbox));
+            let (mut far, near) = UnixStream::pair().unwrap();
+            near.set_nonblocking(true).unwrap();
             let mut link = Link::unix(near, ctx.chunks().clone()).unwrap();
             let ticker = ctx.ticker().clone();
-            let guarded = async move { ticker.guard(TICK, Box::pin(link.recv())).await.map(|read| read.unwrap().to_vec()) };
-            let waiting = tokio::task::spawn_local(guarded);
-            far.writable().await.unwrap();
-            tokio::task::yield_now().await;
-            assert_eq!(far.try_write(b"answer").unwrap(), 6);
+            let (tell, told) = oneshot::channel();
+            driver::spawn(async move {
+                let read = ticker.guard(TICK, Box::pin(link.recv())).await;
+                tell.send(read.map(|read| read.unwrap().to_vec())).unwrap();
+            });
+            // Both wait.
+            driver::next_turn().await;
+            far.write_all(b"answer").unwrap();
             std::thread::sleep(TICK * 3);
             messages.try_send(Message::Tick).unwrap();
-            assert_eq!(waiting.await.unwrap().as_deref(), Ok(&b"answer"[..]));
+            assert_eq!(told.await.unwrap().as_deref(), Ok(&b"answer"[..]));
         });
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct Driver {
     tasks: Tasks,
     remote: Arc<Remote>,
     budget: Cell<u32>,
+    /// Times that the sockets were looked at.
+    turns: Cell<u64>,
 }
 
 /// What other threads may touch of a driver.
@@ -67,7 +69,21 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) {
     }
 }
 
-/// Runs other tasks, and looks at the sockets, before it goes on.
+/// Ready when the sockets have been looked at once more. Asked again up to a round of times until then: not for the query path.
+pub(crate) async fn next_turn() {
+    let turns = || CURRENT.with(|current| current.borrow().as_ref().map(|driver| driver.turns.get()));
+    let seen = turns();
+    std::future::poll_fn(|cx| {
+        if seen.is_none() || turns() != seen {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Runs other tasks before it goes on.
 #[cfg(test)]
 pub(crate) async fn yield_now() {
     let mut yielded = false;
@@ -115,6 +131,7 @@ impl Driver {
             tasks: Tasks::default(),
             remote: Arc::new(Remote { woken: Mutex::default(), bell }),
             budget: Cell::new(0),
+            turns: Cell::new(0),
         }))
     }
 
@@ -157,6 +174,7 @@ impl Driver {
             // Only a bad descriptor or bad memory can be the reason: nothing that could be lived with.
             Err(error) => panic!("the kernel does not tell about sockets any more: {error}"),
         }
+        self.turns.set(self.turns.get().wrapping_add(1));
         for event in &*events {
             if event.token() == BELL {
                 let woken = std::mem::take(&mut *self.remote.woken.lock());
