@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::config::{Protocol, RuntimeConfig};
 use crate::explain::{self, Question, Step};
+use crate::guard::Told;
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::digests::Merged;
@@ -69,6 +70,7 @@ impl DataPlane {
             rows,
             limits: ClientLimits::default(),
             nodes: Mutex::default(),
+            guard_told: Told::default(),
         });
         let plane = Plane {
             shared: Arc::clone(&shared),

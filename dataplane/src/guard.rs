@@ -1,6 +1,8 @@
 //! The routing guard: no statement that is more than a plain read reaches the reader side of a domain
 //! (design.md sections 6 and 12 "Data plane").
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use quorumsql_wire::sql::{Class, Effects};
 
 use crate::config::{Domain, GuardMode, HostgroupId};
@@ -27,6 +29,57 @@ pub enum Verdict {
     Redirect(HostgroupId),
     /// It is refused with this text.
     Reject(String),
+}
+
+/// The digests whose first statement that the guard moved or refused has been logged, so that each is told once. Bounded: when it
+/// is full, further ones are only counted.
+pub(crate) struct Told(Box<[AtomicU64]>);
+
+impl Default for Told {
+    fn default() -> Self {
+        Self((0..Self::SIZE).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Told {
+    const SIZE: usize = 4096;
+    /// A digest is in one of so many places in a row.
+    const NEAR: usize = 8;
+
+    /// Logs what becomes of a statement for `hostgroup`, if it is the first of its digest. No lock.
+    pub(crate) fn tell(&self, digest: u64, digest_text: &[u8], hostgroup: HostgroupId, verdict: &Verdict) {
+        const SHOWN: usize = 200;
+        if *verdict == Verdict::Keep || !self.is_news(digest) {
+            return;
+        }
+        let text = String::from_utf8_lossy(&digest_text[..digest_text.len().min(SHOWN)]);
+        match verdict {
+            Verdict::Redirect(writer) => tracing::warn!(
+                "routing guard: a statement that is no plain read is sent to reader hostgroup {} by the rules and goes to writer hostgroup \
+                 {}: digest 0x{digest:016X} {text}",
+                hostgroup.0,
+                writer.0
+            ),
+            Verdict::Reject(why) => tracing::warn!("{why}: digest 0x{digest:016X} {text}"),
+            Verdict::Keep => {}
+        }
+    }
+
+    /// Remembers a digest; `true` = it was not known before.
+    fn is_news(&self, digest: u64) -> bool {
+        // 0 is a place that is free.
+        let digest = digest.max(1);
+        let start = usize::try_from(digest % Self::SIZE as u64).unwrap_or(0);
+        for near in 0..Self::NEAR {
+            let place = &self.0[(start + near) % Self::SIZE];
+            match place.compare_exchange(0, digest, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(known) if known == digest => return false,
+                Err(_) => {}
+            }
+        }
+        false
+    }
 }
 
 /// Judges a statement that the rules have sent to `hostgroup`. Pure; allocates only to reject.
@@ -94,6 +147,17 @@ mod tests {
     const WRITER: HostgroupId = HostgroupId(10);
     const READER: HostgroupId = HostgroupId(20);
     const DOMAINS: [Domain; 1] = [Domain { writer: WRITER, reader: READER }];
+
+    #[test]
+    fn each_digest_is_told_once() {
+        let told = Told::default();
+        let size = Told::SIZE as u64;
+        for digest in [7, 7 + size, 0, u64::MAX] {
+            assert!(told.is_news(digest) && !told.is_news(digest), "{digest}");
+        }
+        let news = (0..20).filter(|number| told.is_news(100 + number * size)).count();
+        assert_eq!(news, Told::NEAR, "what finds no place is not told at all");
+    }
 
     fn judge(hostgroup: HostgroupId, class: Class, effects: Effects, facts: Facts) -> Verdict {
         guard(&DOMAINS, hostgroup, class, effects, &facts, GuardMode::Redirect)

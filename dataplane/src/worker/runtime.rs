@@ -21,6 +21,7 @@ use super::link::Link;
 use super::session::{Ids, SessionGuard, Signal};
 use super::ticker::TICK;
 use crate::config::{Protocol, RuntimeConfig};
+use crate::guard::Told;
 use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::WorkerCells;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) limits: ClientLimits,
     /// Names of the cluster's members by slot.
     pub(crate) nodes: Mutex<HashMap<u8, String>>,
+    /// What the log has of the routing guard.
+    pub(crate) guard_told: Told,
 }
 
 /// What others know of a worker.

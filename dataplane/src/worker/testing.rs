@@ -71,6 +71,7 @@ impl Workers {
             rows,
             limits: ClientLimits::default(),
             nodes: parking_lot::Mutex::default(),
+            guard_told: crate::guard::Told::default(),
         });
         let contexts = shared.seats.iter().map(|seat| WorkerContext::new(Arc::clone(&shared), Arc::clone(seat))).collect();
         Self { contexts, inboxes }

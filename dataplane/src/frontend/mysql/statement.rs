@@ -141,7 +141,7 @@ impl Client {
         {
             return Routed::Answered(flow);
         }
-        match self.place(&mut plan, &decision) {
+        match self.place(&mut plan, &decision, scan) {
             Ok(()) => Routed::Run(plan),
             Err((code, text)) => Routed::Answered(self.send_error(sequence, code, text).await),
         }
@@ -166,7 +166,7 @@ impl Client {
     }
 
     /// Held connection, routing guard. An error is the client's answer.
-    fn place(&self, plan: &mut Plan, decision: &Decision) -> Result<(), (error_code::ErrorCode, String)> {
+    fn place(&self, plan: &mut Plan, decision: &Decision, scan: &Scanned) -> Result<(), (error_code::ErrorCode, String)> {
         let config = Rc::clone(&plan.config);
         let side = config.side(Protocol::Mysql);
         let Sent { class, effects, .. } = plan.sent;
@@ -186,16 +186,15 @@ impl Client {
             }
         }
         let facts = Facts { set_is_tracked: plan.absorbed.is_some(), read_opens_transaction: !self.state.autocommit, ..Facts::default() };
-        match guard(&side.domains, plan.hostgroup, class, effects, &facts, side.variables.routing_guard) {
+        let verdict = guard(&side.domains, plan.hostgroup, class, effects, &facts, side.variables.routing_guard);
+        if verdict != Verdict::Keep {
+            self.count_guarded(&config, decision);
+            self.ctx.shared().guard_told.tell(scan.digest, &scan.digest_text, plan.hostgroup, &verdict);
+        }
+        match verdict {
             Verdict::Keep => {}
-            Verdict::Redirect(writer) => {
-                plan.hostgroup = writer;
-                self.count_guarded(&config, decision);
-            }
-            Verdict::Reject(text) => {
-                self.count_guarded(&config, decision);
-                return Err((error_code::NOT_ALLOWED, text));
-            }
+            Verdict::Redirect(writer) => plan.hostgroup = writer,
+            Verdict::Reject(text) => return Err((error_code::NOT_ALLOWED, text)),
         }
         plan.on_held = self.held.as_ref().is_some_and(|held| held.hostgroup() == plan.hostgroup);
         Ok(())
