@@ -16,6 +16,9 @@ fn clients_of_mariadb_share_a_connection_and_nothing_else() {
     let server = MariaDb::start(1, &[]);
     let proxy = Setup::sharing(server.port).start();
     block_on(everything(&proxy));
+    drop(proxy);
+    let proxy = Setup { connections: 2, ..Setup::sharing(server.port) }.start();
+    block_on(each_gets_the_connection_that_suits(&proxy));
 }
 
 #[test]
@@ -23,6 +26,42 @@ fn clients_of_mysql_9_share_a_connection_and_nothing_else() {
     let server = Mysql9::start(1, &[]);
     let proxy = Setup::sharing(server.port).start();
     block_on(everything(&proxy));
+    drop(proxy);
+    let proxy = Setup { connections: 2, ..Setup::sharing(server.port) }.start();
+    block_on(each_gets_the_connection_that_suits(&proxy));
+}
+
+/// Two clients that differ, or have prepared different statements, stay each on the connection that needs no change for it.
+async fn each_gets_the_connection_that_suits(proxy: &Proxy) {
+    const ID: &str = "SELECT CONNECTION_ID() + 0";
+    let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+    run(&mut a, &["SET time_zone = '+01:00', sql_mode = ''", "BEGIN"]).await;
+    run(&mut b, &["SET NAMES latin1", "BEGIN"]).await;
+    let (one, two) = (text(&mut a, ID).await, text(&mut b, ID).await);
+    assert_ne!(one, two);
+    run(&mut a, &["COMMIT"]).await;
+    run(&mut b, &["COMMIT"]).await;
+    for _ in 0..3 {
+        assert_eq!((text(&mut a, ID).await, text(&mut b, ID).await), (one.clone(), two.clone()));
+        assert_eq!(text(&mut a, "SELECT CONCAT(@@time_zone, @@character_set_client)").await, "+01:00utf8mb4");
+        assert_eq!(text(&mut b, "SELECT @@character_set_client").await, "latin1");
+    }
+    for client in [&mut a, &mut b] {
+        client.reset().await.unwrap();
+    }
+    run(&mut a, &["BEGIN"]).await;
+    run(&mut b, &["BEGIN"]).await;
+    let (first, second) = (a.prep("SELECT 1, CONNECTION_ID() + ?").await.unwrap(), b.prep("SELECT 2, CONNECTION_ID() + ?").await.unwrap());
+    run(&mut a, &["COMMIT"]).await;
+    run(&mut b, &["COMMIT"]).await;
+    let ids = async |client: &mut Conn, statement| client.exec_first::<(u32, u32), _, _>(statement, (0,)).await.unwrap().unwrap().1;
+    let (one, two) = (ids(&mut a, &first).await, ids(&mut b, &second).await);
+    assert_ne!(one, two);
+    for _ in 0..3 {
+        assert_eq!((ids(&mut a, &first).await, ids(&mut b, &second).await), (one, two));
+    }
+    a.disconnect().await.unwrap();
+    b.disconnect().await.unwrap();
 }
 
 #[test]

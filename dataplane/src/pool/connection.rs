@@ -112,6 +112,23 @@ impl<D: Dialect> PooledConnection<D> {
         self.entry_ref().row.keeps_connections()
     }
 
+    /// Changes to an idle connection of the same kind that is `wanted`, the youngest first, and leaves this one in its place, which
+    /// must be clean. `false` = there is none among the youngest few. No wait, no allocation.
+    pub fn prefer(&mut self, wanted: impl Fn(&D::Backend) -> bool) -> bool {
+        let pool = Rc::clone(&self.pool);
+        let mine = self.entry.as_mut().expect("a connection is taken out only when it is consumed");
+        let mut idle = pool.idle.borrow_mut();
+        let others = idle.youngest(mine.row.peer, &mine.tls, &mine.key);
+        // Of the same row, so that its counters stay right.
+        let found = others.iter().rposition(|other| other.row.id == mine.row.id && wanted(&other.backend));
+        let Some(at) = found.filter(|at| others[*at].is_alive()) else { return false };
+        std::mem::swap(&mut others[at], mine);
+        // It was in use until now.
+        others[at].last_used = pool.ticker.now();
+        others[at..].rotate_left(1);
+        true
+    }
+
     /// Makes the connection idle, or gives it to the first who waits for the server. Closes it if the server is not ONLINE
     /// any more, has too many connections, or the connection is too old.
     pub fn release(mut self) {

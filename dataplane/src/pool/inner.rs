@@ -65,6 +65,16 @@ impl<T: Listed> IdleLists<T> {
         list.items.pop()
     }
 
+    /// The youngest few of a list, oldest first: a choice among them must not cost more than it saves.
+    pub(crate) fn youngest(&mut self, peer: u64, tls: &ServerTls, key: &PoolKey) -> &mut [T] {
+        const FEW: usize = 16;
+        let list = self.lists.get_mut(&place(peer, tls, key)).and_then(|lists| lists.iter_mut().find(|list| list.is(peer, tls, key)));
+        list.map_or_else(Default::default, |list| {
+            let older = list.items.len().saturating_sub(FEW);
+            &mut list.items[older..]
+        })
+    }
+
     /// Adds one as the youngest of its list.
     pub(crate) fn push(&mut self, item: T) {
         let (peer, tls, key) = (item.peer(), item.tls(), item.key());
@@ -172,6 +182,17 @@ mod tests {
             assert_eq!(numbers(idle.pop(peer, tls, &key("a"))), expected);
         }
         assert_eq!(idle.len(), 2);
+    }
+
+    #[test]
+    fn a_choice_is_among_the_youngest_few() {
+        let mut idle = IdleLists::default();
+        for number in 0..20 {
+            idle.push(thing(1, &ServerTls::Disable, "a", number));
+        }
+        let mut found = |user| idle.youngest(1, &ServerTls::Disable, &key(user)).iter().map(|thing| thing.number).collect::<Vec<_>>();
+        assert_eq!(found("a"), (4..20).collect::<Vec<_>>());
+        assert_eq!(found("b"), []);
     }
 
     #[test]

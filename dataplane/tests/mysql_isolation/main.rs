@@ -5,6 +5,7 @@
 #[path = "../mysql_support/mod.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;
+mod prepared;
 mod remains;
 
 use mysql_async::prelude::Queryable;
@@ -22,6 +23,7 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        prepared::definitions_are_fresh(&proxy, server.port).await;
     });
 }
 
@@ -35,6 +37,7 @@ fn no_client_of_mysql_9_sees_the_state_of_another() {
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        prepared::definitions_are_fresh(&proxy, server.port).await;
     });
 }
 
@@ -249,14 +252,17 @@ async fn one(proxy: &Proxy, server: u16, kept: Kept, set: &[&str], read: &str) -
 }
 
 pub(crate) async fn direct(port: u16) -> Conn {
-    let options = OptsBuilder::default()
+    Conn::new(direct_options(port)).await.unwrap()
+}
+
+fn direct_options(port: u16) -> OptsBuilder {
+    OptsBuilder::default()
         .ip_or_hostname("127.0.0.1")
         .tcp_port(port)
         .user(Some("demo"))
         .pass(Some("demo"))
         .db_name(Some("demo"))
-        .prefer_socket(false);
-    Conn::new(options).await.unwrap()
+        .prefer_socket(false)
 }
 
 pub(crate) async fn close(client: Conn) {

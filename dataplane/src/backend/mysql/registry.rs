@@ -31,6 +31,11 @@ impl Registry {
         Some(self.prepared[last].id)
     }
 
+    /// Whether a statement is prepared.
+    pub(crate) fn has(&self, text: &Arc<StatementText>) -> bool {
+        self.prepared.iter().rev().any(|prepared| prepared.text == *text)
+    }
+
     /// Adds a statement. Returns the server's id of one that must be closed for it: the same text prepared before, or the
     /// least recently used.
     pub(crate) fn add(&mut self, text: Arc<StatementText>, id: u32) -> Option<u32> {
@@ -67,8 +72,10 @@ mod tests {
         for number in 0..count {
             assert_eq!(registry.add(text(number), number), None);
         }
+        assert!(registry.has(&text(0)));
         assert_eq!(registry.find(&text(0)), Some(0));
         assert_eq!(registry.add(text(1000), 1000), Some(1));
+        assert!(!registry.has(&text(1)));
         assert_eq!(registry.find(&text(1)), None);
         assert_eq!(registry.add(text(1000), 1001), Some(1000), "the same text again");
         assert_eq!(registry.find(&text(1000)), Some(1001));

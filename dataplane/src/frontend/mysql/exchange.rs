@@ -12,8 +12,8 @@ use super::relay::{RelayEnd, watched};
 use super::request::Request;
 use super::statement::Plan;
 use super::{Client, Flow};
-use crate::backend::mysql::Mysql;
 use crate::backend::mysql::align::{AlignError, Reads};
+use crate::backend::mysql::{Backend, Mysql};
 use crate::config::Protocol;
 use crate::pool::{self, AcquireError, PooledConnection};
 use crate::session::mysql::state::SessionState;
@@ -36,6 +36,14 @@ impl Work<'_> {
             Self::Query(request) => request.payload().get(1..),
             Self::Execute { statement, .. } => Some(&statement.text.sql),
             Self::FieldList(_) | Self::Prepare { .. } | Self::Fetch { .. } => None,
+        }
+    }
+
+    /// It needs no COM_STMT_PREPARE on this connection.
+    fn is_prepared_on(&self, server: &Backend) -> bool {
+        match self {
+            Self::Execute { statement, .. } => server.state.registry.has(&statement.text),
+            _ => true,
         }
     }
 
@@ -108,16 +116,11 @@ impl Client {
                 Ok(server) => server,
                 Err(error) => return self.on_no_connection(error, sequence).await,
             };
-            if !own {
-                server.state.on_acquired();
+            let mut differs = self.difference(&mut server, plan, own);
+            if !own && (differs.is_some() || !work.is_prepared_on(&server)) && server.prefer(|other| self.suits(other, &work)) {
+                differs = self.difference(&mut server, plan, own);
             }
-            let reads = Reads {
-                insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
-                    .then_some(self.state.last_insert_id.value),
-                diagnostics: server.state.diagnostics.are_foreign_to(&self.state.last) && plan.sent.reads_diagnostics(),
-                no_schema: plan.schema.is_some(),
-            };
-            match self.attempt(&mut server, &mut work, reads, sequence).await {
+            match self.attempt(&mut server, &mut work, differs, sequence).await {
                 Attempt::Answered(answer) => {
                     self.settle(server, plan, &work, answer).await;
                     return Flow::Continue;
@@ -145,6 +148,25 @@ impl Client {
         }
     }
 
+    /// What the connection must be told before the statement; `None` = nothing, as usually.
+    fn difference(&self, server: &mut PooledConnection<Mysql>, plan: &Plan, own: bool) -> Option<Reads> {
+        if !own {
+            server.state.on_acquired();
+        }
+        let reads = Reads {
+            insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
+                .then_some(self.state.last_insert_id.value),
+            diagnostics: server.state.diagnostics.are_foreign_to(&self.state.last) && plan.sent.reads_diagnostics(),
+            no_schema: plan.schema.is_some(),
+        };
+        (!server.is_aligned(&self.state, reads)).then_some(reads)
+    }
+
+    /// The connection needs to be told nothing of the session and knows the statement.
+    fn suits(&self, server: &Backend, work: &Work<'_>) -> bool {
+        server.is_aligned(&self.state, Reads::default()) && work.is_prepared_on(server)
+    }
+
     /// The held connection, or one of the pool.
     async fn connection(&mut self, plan: &Plan) -> Result<PooledConnection<Mysql>, AcquireError> {
         if plan.on_held
@@ -164,12 +186,18 @@ impl Client {
 
     /// Brings the connection to the session's state, sends, and relays the answer. Everything before the answer is watched
     /// like the answer itself: a server that says nothing there must not hold the client for ever.
-    async fn attempt(&mut self, server: &mut PooledConnection<Mysql>, work: &mut Work<'_>, reads: Reads, sequence: u8) -> Attempt {
+    async fn attempt(
+        &mut self,
+        server: &mut PooledConnection<Mysql>,
+        work: &mut Work<'_>,
+        differs: Option<Reads>,
+        sequence: u8,
+    ) -> Attempt {
         if !matches!(server.link().check_idle(), IdleCheck::Quiet) {
             return Attempt::Unsent(Unsent::Broken("server closed an idle connection".into()));
         }
         let mut scanner = AnswerScanner::new(work.question(), server.state.capabilities, self.capabilities);
-        let sent = watched(&self.session, &mut self.link, pin!(send(server, &self.state, work, reads))).await;
+        let sent = watched(&self.session, &mut self.link, pin!(send(server, &self.state, work, differs))).await;
         match sent {
             Ok(Ok(answer_sequence)) => {
                 if let Work::Prepare { id, .. } = work {
@@ -201,8 +229,13 @@ impl Client {
 
 /// Aligns and sends. Returns the sequence id with which the server answers; an error means that the statement was not whole at
 /// the server, which then cannot have run it.
-async fn send(server: &mut PooledConnection<Mysql>, session: &SessionState, work: &mut Work<'_>, reads: Reads) -> Result<u8, Unsent> {
-    if !server.is_aligned(session, reads) {
+async fn send(
+    server: &mut PooledConnection<Mysql>,
+    session: &SessionState,
+    work: &mut Work<'_>,
+    differs: Option<Reads>,
+) -> Result<u8, Unsent> {
+    if let Some(reads) = differs {
         match Box::pin(server.align(session, reads)).await {
             Ok(()) => {}
             Err(AlignError::Refused(payload)) => return Err(Unsent::Refused(payload)),
