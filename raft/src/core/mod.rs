@@ -19,7 +19,7 @@ mod transfer;
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -45,7 +45,7 @@ use crate::{
     error::StartError,
     handle::{LogStoreKind, RaftOptions, Timings},
     identity::{Identity, Layout},
-    log_store::LogStore,
+    log_store::{LogStore, REMEDY},
     machine::Machine,
     membership::{self, roster, roster::Roster},
     network::{
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Rows of `cluster_nodes`.
     pub(crate) roster: Arc<Roster>,
+    /// It is no member any more, and peers do not listen to it.
+    pub(crate) expelled: AtomicBool,
     /// Who was turned away at the peer port.
     pub(crate) refusals: Arc<Refusals>,
     /// Joins that may wait for their turn.
@@ -155,6 +157,7 @@ impl Core {
             rows: Mutex::new(None),
             tasks: Mutex::default(),
             roster: Arc::default(),
+            expelled: AtomicBool::new(false),
             refusals: Arc::default(),
             joins: Semaphore::new(membership::WAITING_JOINS),
         });
@@ -266,6 +269,7 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
     let storage = |e: &dyn std::fmt::Display| StartError::Storage(e.to_string());
     layout.create().map_err(|e| storage(&e))?;
     let (layout, kind) = (layout.clone(), options.log_store);
+    let raft = layout.raft();
     let owner = owner(identity);
     let (cluster_id, node_id) = (identity.cluster_id.clone(), identity.node_id);
     let open = move || {
@@ -279,7 +283,8 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
         check_cluster(&layout, &cluster_id)?;
         Ok((log, Arc::new(state), Arc::new(snapshots)))
     };
-    tokio::task::spawn_blocking(open).await.map_err(|e| storage(&e))?
+    // sled panics where its file contradicts itself.
+    tokio::task::spawn_blocking(open).await.map_err(|e| StartError::Storage(format!("{}: {e}{REMEDY}", raft.display())))?
 }
 
 /// Whose a log is.

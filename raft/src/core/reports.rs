@@ -192,13 +192,17 @@ fn role(metrics: &Metrics) -> pb::Role {
     }
 }
 
-/// Reports to every voter, each at its own pace: one that hangs does not delay the others.
+/// Reports to every voter, each at its own pace: one that hangs does not delay the others. A node that is no member any more has
+/// been told so once and asks no further.
 pub(super) async fn run(core: Arc<Core>) {
     let busy: Arc<Mutex<BTreeSet<u64>>> = Arc::default();
     let mut tick = tokio::time::interval(INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
+        if core.expelled.load(Ordering::Relaxed) {
+            return;
+        }
         let membership = core.metrics().membership_config;
         for id in membership.voter_ids().filter(|id| *id != core.identity.node_id) {
             let Some(address) = membership.get_node(&id).map(|node| node.raft_addr.clone()) else { continue };

@@ -64,6 +64,10 @@ pub(crate) struct LogStore {
     writer: Writer,
 }
 
+/// What to do about a log that cannot be read any more.
+pub(crate) const REMEDY: &str = "; the log is damaged: remove this member (`quorumsql ctl remove ID` through another node), \
+    set its data directory aside and join it again";
+
 /// Reads the log and the vote; any number of them.
 #[derive(Clone)]
 pub(crate) struct LogReader {
@@ -88,13 +92,20 @@ impl LogStore {
         if other.exists() {
             return Err(StartError::Options(format!("this node's raft log is {}: set [raft] log_store = \"{name}\"", other.display())));
         }
-        let backend: Box<dyn Backend> = match kind {
-            LogStoreKind::Sled => Box::new(sled::SledBackend::open(&sled).map_err(storage)?),
-            LogStoreKind::Sqlite => Box::new(sqlite::SqliteBackend::open(&sqlite).map_err(storage)?),
+        let path = match kind {
+            LogStoreKind::Sled => sled,
+            LogStoreKind::Sqlite => sqlite,
         };
-        #[cfg(debug_assertions)]
-        let backend = faults::wrap(backend, directory);
-        Self::recover(backend, owner, WriterLoop::spawn)
+        let opened: io::Result<Box<dyn Backend>> = match kind {
+            LogStoreKind::Sled => sled::SledBackend::open(&path).map(|backend| Box::new(backend) as _),
+            LogStoreKind::Sqlite => sqlite::SqliteBackend::open(&path).map(|backend| Box::new(backend) as _),
+        };
+        let recover = |backend| {
+            #[cfg(debug_assertions)]
+            let backend = faults::wrap(backend, directory);
+            Self::recover(backend, owner, WriterLoop::spawn)
+        };
+        opened.map_err(storage).and_then(recover).map_err(|error| at(&path, error))
     }
 
     /// Reads what `backend` holds; `run` makes the writer's loop run.
@@ -373,7 +384,17 @@ fn check_owner(backend: &mut dyn Backend, owner: &str) -> Result<(), StartError>
 }
 
 fn storage(e: io::Error) -> StartError {
-    StartError::Storage(format!("raft log: {e}"))
+    let remedy = if e.kind() == io::ErrorKind::InvalidData { REMEDY } else { "" };
+    StartError::Storage(format!("raft log: {e}{remedy}"))
+}
+
+/// The same error with the place of the log.
+fn at(path: &Path, error: StartError) -> StartError {
+    match error {
+        StartError::Storage(text) => StartError::Storage(format!("{}: {text}", path.display())),
+        StartError::LogDamaged { index, reason } => StartError::LogDamaged { index, reason: format!("{reason} in {}", path.display()) },
+        other => other,
+    }
 }
 
 #[cfg(test)]

@@ -247,6 +247,7 @@ fn sync_names(directory: &Path) -> io::Result<()> {
 fn from_sled(e: sled::Error) -> io::Error {
     match e {
         sled::Error::Io(e) => e,
+        sled::Error::Corruption { .. } => damaged(e.to_string()),
         other => io::Error::other(other),
     }
 }

@@ -170,7 +170,11 @@ async fn a_damaged_mark_is_refused() {
             other => Ok(other),
         });
         let refused = refused.err().unwrap();
-        assert_eq!((refused.exit_code(), &*refused.to_string()), (74, "storage: raft log: vote fails its checksum"), "{kind:?}");
+        let (text, place) = (refused.to_string(), directory.path().join("log").display().to_string());
+        assert_eq!(refused.exit_code(), 74, "{kind:?}");
+        for told in [&*place, "raft log: vote fails its checksum", "quorumsql ctl remove ID", "join it again"] {
+            assert!(text.contains(told), "{kind:?}: {text}");
+        }
     }
 }
 

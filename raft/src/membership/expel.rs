@@ -1,6 +1,6 @@
 //! A node learns that it is no member any more: from its own log, or because its peers do not listen to it.
 
-use std::{fs, io::Write, time::Duration};
+use std::{fs, io::Write, sync::atomic::Ordering, time::Duration};
 
 use futures::future::join_all;
 use quorumsql_proto::peer as pb;
@@ -23,6 +23,7 @@ impl Core {
         if let Err(e) = mark(&self.layout, reason) {
             tracing::error!(error = %e, "cannot write {}", self.layout.removed().display());
         }
+        self.expelled.store(true, Ordering::Relaxed);
         self.stop(reason);
     }
 
