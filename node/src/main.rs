@@ -72,7 +72,13 @@ fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     process::raise_descriptor_limit();
     let _pid_file = args.pid_file.as_deref().map(process::PidFile::write).transpose()?;
-    process::control_runtime()?.block_on(wiring::run(config))
+    // Whoever looks for the reason looks into the log; without a file, what `main` prints is there already.
+    let in_file = !config.log.file.as_os_str().is_empty();
+    process::control_runtime()?.block_on(wiring::run(config)).inspect_err(|error| {
+        if in_file {
+            tracing::error!("the node ends: {error:#}");
+        }
+    })
 }
 
 async fn init(args: &ConfigArgs) -> anyhow::Result<()> {

@@ -7,16 +7,13 @@ use parking_lot::Mutex;
 use quorumsql_dataplane::DataPlane;
 use quorumsql_raft::Consensus;
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
 
 use super::error::{engine_error, handler_error};
 use super::local::LocalTables;
+use super::running::{Owner, Running};
 use super::variables::{Layered, effective};
 use crate::sql_server::SqlError;
-use crate::sql_server::engine::{Cancel, EngineError, limit};
-
-/// Statements that read at the same time (raft-and-storage.md 4.1).
-const READERS: usize = 16;
+use crate::sql_server::engine::{EngineError, limit};
 
 /// Longest run of a reading statement (raft-and-storage.md 4.1).
 const READ_TIME: std::time::Duration = std::time::Duration::from_secs(60);
@@ -36,29 +33,31 @@ pub(crate) struct Context {
     pub(crate) dataplane: DataPlane,
     /// This node's facts.
     pub(crate) facts: Arc<dyn LocalTables>,
-    readers: Arc<Semaphore>,
+    /// Statements that read now.
+    pub(crate) running: Running,
     variables: Mutex<Option<CachedVariables>>,
 }
 
 impl Context {
     /// Nothing is read yet.
     pub(crate) fn new(consensus: Consensus, dataplane: DataPlane, facts: Arc<dyn LocalTables>) -> Self {
-        Self { consensus, dataplane, facts, readers: Arc::new(Semaphore::new(READERS)), variables: Mutex::new(None) }
+        Self { consensus, dataplane, facts, running: Running::default(), variables: Mutex::new(None) }
     }
 
-    /// Runs `work` with a fresh read-only connection on a blocking thread; interrupted when the future is dropped.
+    /// Runs `work` with a fresh read-only connection on a blocking thread; interrupted when the future is dropped, and when
+    /// `owner` asks for it.
     ///
     /// # Errors
     /// SQLite's, in the words of the admin interface.
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
+        owner: Option<Owner>,
         work: impl FnOnce(&Self, &mut Connection) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, SqlError> {
-        let place = Arc::clone(&self.readers).acquire_owned().await.map_err(|_| handler_error("the server is shutting down"))?;
-        let cancel = Cancel::default();
-        let (context, flag) = (Arc::clone(self), cancel.flag());
+        let mut place = self.running.enter(owner).await.ok_or_else(|| handler_error("the server is shutting down"))?;
+        let (context, flag, permit) = (Arc::clone(self), place.flag(), place.take_permit());
         let task = tokio::task::spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             let mut connection = context.consensus.reader()?;
             limit(&mut connection, READ_TIME, flag)?;
             work(&context, &mut connection)
@@ -78,7 +77,7 @@ impl Context {
         if let Some(cached) = self.variables.lock().as_ref().filter(|cached| cached.runtime_index == runtime_index) {
             return Ok(Arc::clone(&cached.values));
         }
-        let values = Arc::new(self.read(|context, connection| effective(context, connection, Layered::Runtime)).await?);
+        let values = Arc::new(self.read(None, |context, connection| effective(context, connection, Layered::Runtime)).await?);
         *self.variables.lock() = Some(CachedVariables { runtime_index, values: Arc::clone(&values) });
         Ok(values)
     }

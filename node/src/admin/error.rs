@@ -50,7 +50,9 @@ fn about_tables(text: String) -> String {
 pub(crate) fn engine_error(error: &EngineError) -> SqlError {
     match error {
         EngineError::Locked => SqlError::new(1205, "HY000", "55P03", error.to_string()),
-        EngineError::Interrupted => SqlError::new(3024, "HY000", "57014", format!("{PREFIX}interrupted: the statement ran too long")),
+        EngineError::Interrupted => {
+            SqlError::new(3024, "HY000", "57014", format!("{PREFIX}interrupted: the statement ran too long, or was killed"))
+        }
         EngineError::Sql(_) | EngineError::Constraint { .. } | EngineError::TooLarge | EngineError::Parameters { .. } => {
             sql_error(about_tables(error.to_string()))
         }

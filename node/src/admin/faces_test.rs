@@ -69,6 +69,30 @@ async fn pgsql_driver() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_statements_make_room_for_others_and_can_be_killed() {
+    let node = single_node().await;
+    let address = served(&node, Face::Mysql).await;
+    let endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c";
+    let mut tasks = Vec::new();
+    for _ in 0..16 {
+        let mut client = mysql(address, "admin").await;
+        tasks.push((client.id(), tokio::spawn(async move { client.query_drop(endless).await.unwrap_err().to_string() })));
+    }
+    let mut other = mysql(address, "admin").await;
+    assert_eq!(other.query_first::<i64, _>("SELECT 42").await.unwrap(), Some(42));
+    for (id, task) in tasks {
+        // Those that made room have ended already.
+        while !task.is_finished() {
+            let _ended = other.query_drop(format!("KILL QUERY {id}")).await;
+        }
+        let error = task.await.unwrap();
+        assert!(error.contains("3024") && error.contains("interrupted"), "{error}");
+    }
+    let error = other.query_drop("KILL QUERY 4000000000").await.unwrap_err().to_string();
+    assert!(error.contains("1094") && error.contains("Unknown thread id: 4000000000"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_shipped_accounts_log_in_from_loopback_only() {
     let node = single_node().await;
     let login = |user: &str, peer: IpAddr| Login { face: Face::Mysql, user: user.into(), database: String::new(), peer, connection_id: 1 };

@@ -19,6 +19,7 @@ mod masking;
 mod parse;
 mod read;
 mod rewrite;
+mod running;
 #[cfg(test)]
 mod script_test;
 mod session;

@@ -49,6 +49,8 @@ pub(crate) enum Command {
     ClearDigests(Protocol),
     /// `PROXYSQL RELOAD TLS`.
     ReloadTls,
+    /// `KILL QUERY n`: what connection n of this admin port runs.
+    KillQuery(u32),
     /// `PROXYSQL FLUSH LOGS`.
     FlushLogs,
     /// `PROXYSQL SHUTDOWN [SLOW]`, `PROXYSQL KILL`.
@@ -98,7 +100,7 @@ pub(crate) fn parse(sql: &str) -> Command {
         "RELEASE" => Command::Transaction { tag: "RELEASE" },
         "USE" => Command::Use,
         "PROXYSQL" => proxysql(&mut cursor),
-        "KILL" => refused("KILL is not available on the admin port in this version: close the session at its client, or drain the node"),
+        "KILL" => kill(&found),
         "CREATE" | "DROP" | "ALTER" => refused(&format!("{word} is not available: the tables of the admin interface are fixed")),
         "ATTACH" | "DETACH" => refused("Command not allowed"),
         "VACUUM" | "REINDEX" | "ANALYZE" => refused(&format!("{word} is not available: the database is maintained by the server")),
@@ -119,6 +121,19 @@ fn truncate(found: &[Token<'_>]) -> Command {
         "stats_pgsql_query_digest" | "stats_pgsql_query_digest_reset" => Command::ClearDigests(Protocol::Pgsql),
         _ => refused("TRUNCATE is available for stats_mysql_query_digest and stats_pgsql_query_digest"),
     }
+}
+
+/// `KILL QUERY n` ends what an admin connection runs (clients send it on Ctrl-C).
+fn kill(found: &[Token<'_>]) -> Command {
+    let id = found.get(2).filter(|_| found[1].is("QUERY")).and_then(|id| id.text.parse().ok());
+    id.map_or_else(
+        || {
+            refused(
+                "KILL is not available for sessions of clients: close them at their client; KILL QUERY n ends a statement of an admin connection",
+            )
+        },
+        Command::KillQuery,
+    )
 }
 
 fn refused(why: &str) -> Command {
@@ -269,6 +284,7 @@ mod tests {
             ("PROXYSQL SHUTDOWN", Command::Shutdown),
             ("proxysql reload tls", Command::ReloadTls),
             ("PROXYSQL FLUSH LOGS", Command::FlushLogs),
+            ("KILL QUERY 7", Command::KillQuery(7)),
             ("PROXYSQL CLUSTER", Command::Syntax { near: "PROXYSQL".into() }),
             ("FOO BAR", Command::Syntax { near: "FOO".into() }),
         ] {

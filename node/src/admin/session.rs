@@ -15,6 +15,7 @@ use super::error::{engine_error, handler_error, rejection, sql_error, syntax_err
 use super::explain::{self, explain};
 use super::parse::{Command, CopyCommand, SetCommand, ShowCommand, parse};
 use super::read::{Audience, Query, describe_query, execute};
+use super::running::Owner;
 use super::show::show;
 use super::variables::{decided_by_the_bootstrap_file, milliseconds, value_or_default};
 use super::{freshness, masking, rewrite};
@@ -106,6 +107,12 @@ impl AdminSession {
                 flushed.map_err(|error| handler_error(error.to_string()))?;
                 Ok(done(Done { tag: "FLUSH".into(), ..Done::default() }))
             }
+            Command::KillQuery(id) => {
+                if !self.context.running.interrupt((self.login.face, id)) {
+                    return Err(SqlError::new(1094, "HY000", "22023", format!("Unknown thread id: {id}")));
+                }
+                Ok(done(Done { tag: "KILL".into(), ..Done::default() }))
+            }
             Command::DollarProbe => Err(self.dollar_probe().await?),
             Command::Refused(why) => Err(handler_error(why)),
             Command::Syntax { near } => Err(syntax_error(&near)),
@@ -136,6 +143,11 @@ impl AdminSession {
             last_insert_id: self.last_insert_id,
         };
         Query { sql: sql.into(), params: params.to_vec(), audience: self.audience, face: self.login.face, client }
+    }
+
+    /// Who can interrupt what this connection runs.
+    fn owner(&self) -> Option<Owner> {
+        Some((self.login.face, self.login.connection_id))
     }
 
     /// Waits until this node's tables are as fresh as the connection demands.
@@ -169,7 +181,7 @@ impl AdminSession {
             self.barrier(level).await?;
         }
         let query = self.query(sql, params);
-        let shown = self.context.read(move |context, connection| execute(context, connection, &query)).await?;
+        let shown = self.context.read(self.owner(), move |context, connection| execute(context, connection, &query)).await?;
         self.note_seen(shown.seen);
         Ok(shown.rows)
     }
@@ -193,7 +205,10 @@ impl AdminSession {
             command => {
                 self.barrier(self.read_level).await?;
                 let template = self.query("", &[]);
-                self.context.read(move |context, connection| show(context, connection, &command, &template)).await
+                let rows =
+                    self.context.read(self.owner(), move |context, connection| show(context, connection, &command, &template)).await?;
+                rows.notices.iter().for_each(|note| self.warn(note.clone()));
+                Ok(rows)
             }
         }
     }
@@ -257,7 +272,14 @@ impl AdminSession {
                 return self.set_override(node_id, name, Some(value)).await;
             }
             SetCommand::Variable { name, value } => {
-                let text = "UPDATE main.global_variables SET variable_value = ?1 WHERE variable_name = ?2".to_owned();
+                // A row that was deleted comes back: the variable is there all the same.
+                let text = if stored::variable(&name).is_some() {
+                    "INSERT INTO main.global_variables (variable_value, variable_name) VALUES (?1, ?2) \
+                     ON CONFLICT (variable_name) DO UPDATE SET variable_value = excluded.variable_value"
+                } else {
+                    "UPDATE main.global_variables SET variable_value = ?1 WHERE variable_name = ?2"
+                };
+                let text = text.to_owned();
                 let masked = if stored::is_secret_variable(&name) { format!("SET {name}='***'") } else { format!("SET {name}='{value}'") };
                 let params = vec![RaftValue::Text(value), RaftValue::Text(name.clone())];
                 let affected = self.submit(Op::Sql { text, params, masked }).await?.affected;
@@ -353,7 +375,7 @@ impl Session for AdminSession {
         match command {
             Command::Read => {
                 let query = self.query(sql, &[]);
-                self.context.read(move |context, connection| describe_query(context, connection, &query)).await
+                self.context.read(self.owner(), move |context, connection| describe_query(context, connection, &query)).await
             }
             Command::Show(command) => self.show(command).await.map(|rows| Description { parameters: 0, columns: Some(rows.columns) }),
             Command::ExplainRules(_) => Ok(Description { parameters: 0, columns: Some(Rows::text(&explain::COLUMNS, Vec::new()).columns) }),
@@ -396,6 +418,7 @@ fn refuse_stats_user(command: &Command, sql: &str) -> Result<(), SqlError> {
         | Command::Shutdown
         | Command::ReloadTls
         | Command::FlushLogs
+        | Command::KillQuery(_)
         | Command::ClearDigests(_)
         | Command::ExplainRules(_) => Err(syntax_error(&first())),
         Command::Show(ShowCommand::Rows { table, .. }) => Err(sql_error(format!("no such table: {table}"))),

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::parse::{ShowCommand, ShowFilter};
 use super::read::{Audience, Query, execute};
 use super::tables::{Place, VirtualTable, virtual_tables};
-use super::variables::{Layered, client_variable, client_variable_names, effective, value_or_default};
+use super::variables::{Layered, client_variable, client_variable_names, effective, staged, value_or_default};
 use crate::sql_server::engine::EngineError;
 use crate::sql_server::{Face, Rows};
 
@@ -157,7 +157,24 @@ fn variables(
         rows.extend(all.iter().filter(|(name, _)| name.starts_with(prefix)).map(|(name, value)| texts(&[name, value])));
     }
     rows.extend(asked_by_clients(&all, filter));
-    filtered(&["Variable_name", "Value", "variable_value"], rows, filter, 2, "Variable_name")
+    let mut shown = filtered(&["Variable_name", "Value", "variable_value"], rows, filter, 2, "Variable_name")?;
+    if audience == Audience::Admin {
+        shown.notices = not_in_force(&shown, &staged(connection)?);
+    }
+    Ok(shown)
+}
+
+/// What is shown is what SET has written; a value that LOAD has not put in force yet is marked.
+fn not_in_force(shown: &Rows, staged: &BTreeMap<String, String>) -> Vec<String> {
+    let name = |row: &Vec<Value>| row.first().and_then(|name| if let Value::Text(name) = name { Some(name.clone()) } else { None });
+    let marked = shown.rows.iter().filter_map(name).filter_map(|name| staged.get(&name).map(|value| (name, value)));
+    marked
+        .map(|(name, value)| {
+            let module = name.split('-').next().unwrap_or_default().to_ascii_uppercase();
+            let value = if stored::is_secret_variable(&name) { "***" } else { value };
+            format!("{name} is staged: '{value}' is in force until LOAD {module} VARIABLES TO RUNTIME")
+        })
+        .collect()
 }
 
 /// Variables of a MySQL server, listed only if the condition names them.

@@ -22,15 +22,29 @@ pub(crate) enum Layered {
 /// # Errors
 /// SQLite's.
 pub(crate) fn effective(context: &Context, connection: &Connection, layer: Layered) -> Result<BTreeMap<String, String>, EngineError> {
-    let table = match layer {
-        Layered::Memory => "global_variables",
-        Layered::Runtime => "base_runtime_global_variables",
-    };
-    let mut values = pairs(connection, &format!("SELECT variable_name, variable_value FROM main.{table} WHERE ?1 = ?1"), 0)?;
+    let mut values = rows(connection, "base_runtime_global_variables")?;
+    if layer == Layered::Memory {
+        // LOAD keeps the value of a variable whose row was deleted.
+        values.extend(rows(connection, "global_variables")?);
+    }
     let node_id = i64::try_from(context.consensus.identity().node_id).unwrap_or(i64::MAX);
     values.extend(pairs(connection, "SELECT name, value FROM main.node_overrides WHERE node_id = ?1", node_id)?);
     values.extend(context.facts.variables());
     Ok(values)
+}
+
+/// Variables whose row in MEMORY says something else than what is in force: `name` → the value in force.
+///
+/// # Errors
+/// SQLite's.
+pub(crate) fn staged(connection: &Connection) -> Result<BTreeMap<String, String>, EngineError> {
+    let (memory, mut runtime) = (rows(connection, "global_variables")?, rows(connection, "base_runtime_global_variables")?);
+    runtime.retain(|name, value| memory.get(name).is_some_and(|staged| staged != value));
+    Ok(runtime)
+}
+
+fn rows(connection: &Connection, table: &str) -> Result<BTreeMap<String, String>, EngineError> {
+    pairs(connection, &format!("SELECT variable_name, variable_value FROM main.{table} WHERE ?1 = ?1"), 0)
 }
 
 fn pairs(connection: &Connection, sql: &str, node_id: i64) -> Result<BTreeMap<String, String>, EngineError> {

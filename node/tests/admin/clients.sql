@@ -65,7 +65,7 @@ error 1045 28000: ProxySQL Admin Error: CREATE is not available: the tables of t
 
 KILL 3
 ----
-error 1045 28000: ProxySQL Admin Error: KILL is not available …
+error 1045 28000: ProxySQL Admin Error: KILL is not available for sessions of clients…
 
 SHOW TABLES LIKE '%replication%'
 ----

@@ -9,6 +9,12 @@ SELECT @@mysql-max_connections
 [@@mysql-max_connections]
 3000
 
+SHOW MYSQL VARIABLES LIKE 'mysql-max_connections'
+----
+[Variable_name | Value]
+mysql-max_connections | 3000
+warning: mysql-max_connections is staged: '10000' is in force until LOAD MYSQL VARIABLES TO RUNTIME
+
 SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
 ----
 [variable_value]
@@ -123,3 +129,50 @@ ok 1
 LOAD ADMIN VARIABLES TO RUNTIME
 ----
 error 1045 28000: ProxySQL Admin Error: LOAD ADMIN VARIABLES TO RUNTIME refused: …nobody could log in…
+
+# A row that is deleted: LOAD keeps what is in force, as in the reference, and SET brings the row back.
+
+DELETE FROM global_variables
+----
+ok …
+
+SELECT @@mysql-max_connections
+----
+[@@mysql-max_connections]
+3000
+
+LOAD MYSQL VARIABLES TO RUNTIME
+----
+ok 0: …
+
+SHOW VARIABLES LIKE 'mysql-max\_connections'
+----
+[Variable_name | Value]
+mysql-max_connections | 3000
+
+SET mysql-max_connections=4000
+----
+ok 1
+
+SELECT * FROM global_variables
+----
+[variable_name | variable_value]
+mysql-max_connections | 4000
+
+LOAD MYSQL VARIABLES TO RUNTIME
+----
+ok 0: …
+
+SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'
+----
+[variable_value]
+4000
+
+SAVE MYSQL VARIABLES FROM RUNTIME
+----
+ok 0: …
+
+SELECT count(*) > 100 FROM global_variables
+----
+[count(*) > 100]
+1

@@ -111,6 +111,7 @@ fn a_dead_node_is_replaced_and_a_living_one_removed_by_commands() {
         let removed = printed(&ctl(&own, &["remove", &second]));
         assert!(removed.starts_with(&format!("node {second} removed at index ")), "{removed}");
 
+        let removed_words = format!("node {second} was removed from cluster");
         // It stays behind the balancer, serves queries and reads, and says why it changes nothing.
         eventually("node 2 to learn it", LIMIT, async || {
             demo.http(2, "/readyz").is_some_and(|(code, body)| code == 200 && body.contains("was removed from cluster"))
@@ -126,6 +127,11 @@ fn a_dead_node_is_replaced_and_a_living_one_removed_by_commands() {
             admin(&demo.host(node)).await.query_drop(sql).await.expect("a write on a member");
         }
         drop(conn);
+        // Told once, it asks no further: a line for each thing that it asked until then.
+        for node in [1, 4] {
+            let refused = demo.logs(node).lines().filter(|line| line.contains("peer refused") && line.contains(&removed_words)).count();
+            assert!(refused <= 6, "node {node} logged {refused} refusals of node 2");
+        }
         demo.kill(2);
         assert_no_way_back(&demo, 2, &second);
 

@@ -304,8 +304,7 @@ fn a_server_without_tls_is_an_error_with_its_cause() {
         // Without TLS all is as before.
         execute(&mut admin, &["UPDATE mysql_servers SET use_ssl=0", "UPDATE pgsql_servers SET use_ssl=0"]).await;
         execute(&mut admin, &["LOAD MYSQL SERVERS TO RUNTIME", "LOAD PGSQL SERVERS TO RUNTIME"]).await;
-        eventually("the servers to be back", Duration::from_secs(60), async || client.query_drop("SELECT 42").await.is_ok())
-            .await;
+        eventually("the servers to be back", Duration::from_secs(60), async || client.query_drop("SELECT 42").await.is_ok()).await;
         drop(mysql(&host).await);
         drop(pgsql(&host).await);
     });
