@@ -2,6 +2,7 @@
 //! client of the same server connection reads what a fresh direct connection reads.
 #![allow(clippy::unwrap_used, reason = "a step that fails fails the test")]
 
+mod counts;
 #[path = "../mysql_support/mod.rs"]
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod mysql_support;
@@ -23,6 +24,7 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
     });
 }
@@ -37,6 +39,7 @@ fn no_client_of_mysql_9_sees_the_state_of_another() {
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
     });
 }
@@ -126,6 +129,12 @@ const STATES: &[(Kept, &[&str], &str)] = &[
     (Pinned, &["SET rand_seed1=1, rand_seed2=2"], "SELECT RAND() < 0.0000001"),
     (Shared, &["SELECT 1 UNION SELECT 2 UNION SELECT 3"], "SELECT FOUND_ROWS()"),
     (Shared, &["INSERT INTO ids VALUES (NULL), (NULL)"], "SELECT ROW_COUNT()"),
+    (Shared, &["SELECT 1 UNION SELECT 2 UNION SELECT 3"], "SELECT ROW_COUNT() + 0"),
+    (Shared, &["SELECT 1 UNION SELECT 2", "COMMIT"], "SELECT CONCAT('', ROW_COUNT())"),
+    (Shared, &["SELECT nonsense"], "SELECT ROW_COUNT() + 0"),
+    (Shared, &["ALTER TABLE children COMMENT 'more'"], "SELECT ROW_COUNT() + 0"),
+    // Nobody else was on the connection: it knows.
+    (Shared, &["UPDATE ids SET id = id + 1000000 ORDER BY id DESC LIMIT 2"], "SELECT ROW_COUNT() + 0"),
     (Pinned, &["SELECT SQL_CALC_FOUND_ROWS 1 FROM (SELECT 1 UNION SELECT 2) AS x LIMIT 1"], "SELECT FOUND_ROWS()"),
     (Pinned, &["SELECT CAST('x' AS SIGNED)"], "SHOW WARNINGS"),
     (Pinned, &["SELECT CAST('x' AS SIGNED)"], "SHOW COUNT(*) WARNINGS"),

@@ -33,12 +33,14 @@ pub(crate) struct Reads {
     pub(crate) insert_id: Option<u64>,
     /// Warnings and errors, to be the session's.
     pub(crate) diagnostics: bool,
+    /// `FOUND_ROWS()` and `ROW_COUNT()`, to be the session's.
+    pub(crate) counts: bool,
     /// Not the schema: the statement is a USE. The one before may not exist.
     pub(crate) no_schema: bool,
 }
 
 impl Reads {
-    const NOTHING: Self = Self { insert_id: None, diagnostics: false, no_schema: false };
+    const NOTHING: Self = Self { insert_id: None, diagnostics: false, counts: false, no_schema: false };
 }
 
 /// One command and what it means for the connection.
@@ -88,7 +90,11 @@ impl Backend {
                 Err(payload) => refused = refused.or(Some(payload)),
             }
         }
-        refused.map_or(Ok(()), |payload| Err(AlignError::Refused(payload)))
+        if let Some(payload) = refused {
+            return Err(AlignError::Refused(payload));
+        }
+        // Last, as every other step counts, too.
+        if reads.counts { self.make_counts(&session.last).await } else { Ok(()) }
     }
 
     /// What must be sent, in order.

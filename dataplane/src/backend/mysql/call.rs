@@ -10,6 +10,7 @@ use quorumsql_wire::mysql::{Capabilities, EofPacket, OkPacket, PacketWriter, Wir
 use thiserror::Error;
 
 use super::Backend;
+use super::counts::CountsOf;
 use super::diagnostics::Diagnostics;
 
 /// The connection is of no use any more.
@@ -54,7 +55,7 @@ impl Backend {
             drop(chunk);
             let scanned = scanner.scan(&mut bytes)?;
             if scanner.answer().error.is_some() {
-                self.state.diagnostics = Diagnostics::Foreign;
+                self.on_own_error();
                 return Ok(Err(error_payload(&bytes[..scanned.end])?));
             }
             if scanner.is_done() {
@@ -101,7 +102,7 @@ impl Backend {
         let mut answer = Answer::default();
         match payload.first() {
             Some(0xff) => {
-                self.state.diagnostics = Diagnostics::Foreign;
+                self.on_own_error();
                 return Ok(Err(payload));
             }
             Some(0xfe) if payload.len() <= 5 => {
@@ -118,12 +119,18 @@ impl Backend {
         Ok(Ok(answer))
     }
 
-    /// Warnings of commands of our own are nothing that a session may see.
+    /// Warnings and counts of commands of our own are nothing that a session may see.
     fn on_own_answer(&mut self, answer: &Answer) {
+        self.state.counts_of = CountsOf::NOBODY;
         self.state.on_answer(answer);
         if answer.warnings > 0 {
             self.state.diagnostics = Diagnostics::Foreign;
         }
+    }
+
+    fn on_own_error(&mut self) {
+        self.state.counts_of = CountsOf::NOBODY;
+        self.state.diagnostics = Diagnostics::Foreign;
     }
 
     /// A number that a statement of our own selects; `None` = it did not.

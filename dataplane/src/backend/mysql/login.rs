@@ -9,6 +9,7 @@ use quorumsql_wire::mysql::packet::decode_packet;
 use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
 
 use super::call::BrokenBackend;
+use super::counts::CountsOf;
 use super::diagnostics::Diagnostics;
 use super::{Backend, BackendState, KEY_CAPABILITIES, Product, Registry, ServerLogin};
 use crate::config::Server;
@@ -89,6 +90,7 @@ pub(super) async fn connect(
             status,
             has_insert_id: false,
             diagnostics: Diagnostics::Empty,
+            counts_of: CountsOf::NOBODY,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
             registry: Registry::default(),

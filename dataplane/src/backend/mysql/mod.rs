@@ -2,6 +2,7 @@
 
 pub(crate) mod align;
 pub(crate) mod call;
+pub(crate) mod counts;
 pub(crate) mod diagnostics;
 mod login;
 mod registry;
@@ -24,6 +25,7 @@ use crate::session::mysql::tracked::Variables;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::{Link, LinkParcel};
+use counts::CountsOf;
 use diagnostics::Diagnostics;
 pub(crate) use registry::Registry;
 
@@ -98,6 +100,8 @@ pub(crate) struct BackendState {
     pub(crate) has_insert_id: bool,
     /// What it would show as warnings and errors.
     pub(crate) diagnostics: Diagnostics,
+    /// Whose its `FOUND_ROWS()` and `ROW_COUNT()` are.
+    pub(crate) counts_of: CountsOf,
     /// MULTI_STATEMENTS as set by COM_SET_OPTION.
     pub(crate) multi_statements: bool,
     /// The server reports changes of session state.

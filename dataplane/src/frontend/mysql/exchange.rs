@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
-use quorumsql_wire::mysql::{AnswerScanner, ErrPacket, PacketWriter};
+use quorumsql_wire::mysql::{AnswerScanner, ErrPacket, PacketWriter, error_code};
 
+use super::counts::{self, AsksCounts};
 use super::prepared::send_execute;
 use super::relay::{RelayEnd, watched};
 use super::request::Request;
@@ -110,15 +111,22 @@ impl Client {
         self.state.pins.before(plan.sent.effects);
         // What hangs on a held connection is lost with it; without, another will do.
         let mut retried = plan.on_held && self.state.pins.hard();
+        let asks = counts::asks(plan.sent.effects, &work);
         loop {
             let own = plan.on_held && self.held.is_some();
             let mut server = match self.connection(plan).await {
                 Ok(server) => server,
                 Err(error) => return self.on_no_connection(error, sequence).await,
             };
-            let mut differs = self.difference(&mut server, plan, own);
-            if !own && (differs.is_some() || !work.is_prepared_on(&server)) && server.prefer(|other| self.suits(other, &work)) {
-                differs = self.difference(&mut server, plan, own);
+            let mut differs = self.difference(&mut server, plan, own, asks);
+            if !own && (differs.is_some() || !work.is_prepared_on(&server)) && server.prefer(|other| self.suits(other, asks, &work)) {
+                differs = self.difference(&mut server, plan, own, asks);
+            }
+            if differs.is_some_and(|reads| reads.counts)
+                && let Some(text) = counts::lost(&self.state.last, &work)
+            {
+                self.keep_or_release(server).await;
+                return self.send_error(sequence, error_code::NOT_SUPPORTED, text).await;
             }
             match self.attempt(&mut server, &mut work, differs, sequence).await {
                 Attempt::Answered(answer) => {
@@ -149,7 +157,7 @@ impl Client {
     }
 
     /// What the connection must be told before the statement; `None` = nothing, as usually.
-    fn difference(&self, server: &mut PooledConnection<Mysql>, plan: &Plan, own: bool) -> Option<Reads> {
+    fn difference(&self, server: &mut PooledConnection<Mysql>, plan: &Plan, own: bool, asks: AsksCounts) -> Option<Reads> {
         if !own {
             server.state.on_acquired();
         }
@@ -157,14 +165,20 @@ impl Client {
             insert_id: (!server.state.has_insert_id && self.state.reads_insert_id(plan.sent.effects))
                 .then_some(self.state.last_insert_id.value),
             diagnostics: server.state.diagnostics.are_foreign_to(&self.state.last) && plan.sent.reads_diagnostics(),
+            counts: false,
             no_schema: plan.schema.is_some(),
         };
-        (!server.is_aligned(&self.state, reads)).then_some(reads)
+        let aligned = server.is_aligned(&self.state, reads);
+        // A step of the alignment would count, too.
+        let counts = asks == AsksCounts::Yes && !(aligned && server.state.counts_of == self.counts());
+        (!aligned || counts).then_some(Reads { counts, ..reads })
     }
 
     /// The connection needs to be told nothing of the session and knows the statement.
-    fn suits(&self, server: &Backend, work: &Work<'_>) -> bool {
-        server.is_aligned(&self.state, Reads::default()) && work.is_prepared_on(server)
+    fn suits(&self, server: &Backend, asks: AsksCounts, work: &Work<'_>) -> bool {
+        server.is_aligned(&self.state, Reads::default())
+            && work.is_prepared_on(server)
+            && (asks == AsksCounts::No || server.state.counts_of == self.counts())
     }
 
     /// The held connection, or one of the pool.

@@ -9,6 +9,7 @@
 mod answer;
 mod commands;
 mod count;
+mod counts;
 mod exchange;
 mod facts;
 mod internal;

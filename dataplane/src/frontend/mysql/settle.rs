@@ -11,6 +11,7 @@ use super::exchange::{Work, close_on_server};
 use super::statement::Plan;
 use super::{Client, RESET_LIMIT};
 use crate::backend::mysql::Mysql;
+use crate::backend::mysql::counts::CountsOf;
 use crate::backend::mysql::diagnostics::Diagnostics;
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
@@ -45,6 +46,9 @@ impl Client {
         let effects = plan.sent.effects;
         self.note_warnings(&mut server, effects, &answer);
         self.note_last(effects, &answer, preparing);
+        if !preparing {
+            server.state.counts_of = self.counts();
+        }
         let pins = &mut self.state.pins;
         if !preparing {
             pins.after(Sent { server_tracks: server.state.tracks, ..plan.sent }, failed);
@@ -115,13 +119,16 @@ impl Client {
         if preparing {
             return;
         }
-        last.row_count = match (&answer.error, answer.last_rows) {
-            (None, None) => i64::try_from(answer.affected).unwrap_or(i64::MAX),
-            _ => -1,
-        };
-        if let (None, Some(rows)) = (&answer.error, answer.last_rows) {
-            last.found_rows = rows;
+        match (&answer.error, answer.last_rows) {
+            (None, None) => last.counted(i64::try_from(answer.affected).unwrap_or(i64::MAX), None),
+            (None, rows) => last.counted(-1, rows),
+            (Some(_), _) => last.counted(-1, None),
         }
+    }
+
+    /// What connections call the counts of this session's last statement.
+    pub(super) fn counts(&self) -> CountsOf {
+        CountsOf { session: self.session.id(), statement: self.state.last.number }
     }
 
     /// Transaction, autocommit and escapes, as the status says. After an error without one, a transaction that was open may

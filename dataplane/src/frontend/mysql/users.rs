@@ -115,7 +115,9 @@ impl Client {
         }
         self.key = pool_key(&user.name, self.capabilities);
         self.server_login = ServerLogin { proof, charset };
+        let number = self.state.last.number;
         self.state = SessionState::new(schema, charset, self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        self.state.last.number = number + 1;
         if self.capabilities.contains(Capabilities::IGNORE_SPACE) {
             self.state.ignore_space();
         }

@@ -27,23 +27,31 @@ pub(crate) struct Last {
     pub(crate) row_count: i64,
     /// Its error.
     pub(crate) error: Option<ErrPacket>,
+    /// Its number in the session: a connection that knows it has these counts.
+    pub(crate) number: u64,
 }
 
 impl Last {
     /// Before the first statement.
-    pub(crate) const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None };
+    pub(crate) const NOTHING: Self = Self { found_rows: 0, row_count: 0, error: None, number: 0 };
 
     /// The statement did not get as far as to run.
     pub(crate) fn failed(&mut self, error: ErrPacket) {
         self.error = Some(error);
-        self.row_count = -1;
+        self.counted(-1, None);
     }
 
     /// The statement was answered here, with so many rows.
     pub(crate) fn local(&mut self, rows: Option<u64>) {
         self.error = None;
-        self.row_count = if rows.is_some() { -1 } else { 0 };
-        self.found_rows = rows.unwrap_or(self.found_rows);
+        self.counted(if rows.is_some() { -1 } else { 0 }, rows);
+    }
+
+    /// A statement has ended with these counts; without rows, `FOUND_ROWS()` stays.
+    pub(crate) fn counted(&mut self, row_count: i64, found_rows: Option<u64>) {
+        self.row_count = row_count;
+        self.found_rows = found_rows.unwrap_or(self.found_rows);
+        self.number += 1;
     }
 }
 
