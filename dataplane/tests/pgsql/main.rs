@@ -7,6 +7,7 @@ mod fake;
 mod isolation;
 mod login;
 mod loss;
+mod names;
 mod phases;
 mod raw;
 mod routing;

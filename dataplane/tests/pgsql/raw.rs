@@ -33,7 +33,7 @@ impl Raw {
         raw
     }
 
-    async fn login_at(port: u16) -> Self {
+    pub(crate) async fn login_at(port: u16) -> Self {
         let mut raw = Self { socket: TcpStream::connect(("127.0.0.1", port)).await.unwrap(), buffer: Vec::new(), key: Vec::new() };
         raw.send(|out| startup::startup_message(out, [("user", "demo"), ("database", "demo")])).await;
         let mut auth = ClientAuth::new("demo", "demo", CleartextPolicy::Refuse);

@@ -67,6 +67,11 @@ pub(crate) type Names = HashMap<Box<[u8]>, Rc<Statement>>;
 /// What the names of all statements on servers begin with.
 const PREFIX: &[u8] = b"__qsql_";
 
+/// Whether a name could be one of ours: a client never reaches a statement by it, for it may be another's.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(PREFIX)
+}
+
 /// An ErrorResponse that names a statement as the server knows it, with the client's name; `None` = it names none.
 pub(crate) fn renamed(message: &[u8], names: &Names) -> Option<Vec<u8>> {
     let start = message.windows(PREFIX.len()).position(|window| window == PREFIX)?;

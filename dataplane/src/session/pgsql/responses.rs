@@ -44,6 +44,8 @@ pub(crate) enum Expected {
     Query(Option<VecDeque<Change>>),
     /// The same for a query of our own: the client sees nothing of it but parameters.
     OwnQuery,
+    /// A batch of our own that prepares the statement with this id; the client sees nothing of it.
+    Prepare(u64),
     /// FunctionCallResponse and ReadyForQuery.
     FunctionCall,
     /// ParseComplete.
@@ -71,8 +73,13 @@ pub(crate) enum Expected {
 }
 
 impl Expected {
+    /// Something of our own, with its own ReadyForQuery.
+    fn is_own(&self) -> bool {
+        matches!(self, Self::OwnQuery | Self::Prepare(_))
+    }
+
     fn ends_with_ready(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::OwnQuery | Self::FunctionCall | Self::Sync)
+        matches!(self, Self::Query(_) | Self::FunctionCall | Self::Sync) || self.is_own()
     }
 }
 
@@ -162,7 +169,7 @@ impl Responses {
     pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
         let mut units = Vec::new();
         let mut open = false;
-        for due in self.due.iter().filter(|due| !matches!(due, Expected::OwnQuery)) {
+        for due in self.due.iter().filter(|due| !due.is_own()) {
             open = true;
             if due.ends_with_ready() {
                 units.push(if matches!(due, Expected::Query(_)) { Unfinished::Query } else { Unfinished::Batch });
@@ -183,8 +190,13 @@ impl Responses {
         }
     }
 
-    /// Whether the response at the head is that to a query of our own.
+    /// Whether the response at the head is to something of our own.
     pub(crate) fn is_own(&self) -> bool {
+        self.due.front().is_some_and(Expected::is_own)
+    }
+
+    /// Whether the response at the head is that to a query of our own, which must succeed.
+    pub(crate) fn is_own_query(&self) -> bool {
         matches!(self.due.front(), Some(Expected::OwnQuery))
     }
 
@@ -236,10 +248,11 @@ impl Responses {
         let Some(head) = self.due.front_mut() else { return Err(Unexpected(message)) };
         match (message, head) {
             (tag::ERROR, _) => return Ok(self.on_error(note)),
-            (tag::READY, Expected::OwnQuery) => {
+            (tag::READY, Expected::OwnQuery | Expected::Prepare(_)) => {
                 self.due.pop_front();
                 return Ok(Reply::Swallow);
             }
+            (tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE, Expected::Prepare(_)) => return Ok(Reply::Swallow),
             (_, Expected::OwnQuery) if is_of_query(message) => return Ok(Reply::Swallow),
             (tag::READY, Expected::Query(_) | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
@@ -305,6 +318,10 @@ impl Responses {
         let reply = match self.due.front_mut() {
             Some(Expected::Query(_) | Expected::FunctionCall) => return Reply::Forward,
             Some(Expected::OwnQuery) => return Reply::Swallow,
+            Some(Expected::Prepare(id)) => {
+                note.push(Outcome::NotParsed(Audience::Proxy, Slot::Named(*id)));
+                return Reply::Swallow;
+            }
             Some(Expected::Poison(text)) => Reply::Replace(std::mem::take(text)),
             _ => Reply::Forward,
         };
@@ -401,6 +418,8 @@ mod tests {
             (vec![Query], b"TDCTDCINSAZ", "..........."),
             (vec![Query, Query], b"EZCZ", "...."),
             (vec![OwnQuery, Query], b"CTDCSZCZ", "----.-.."),
+            (vec![Expected::Prepare(1), Query], b"31ZCZ", "---.."),
+            (vec![Expected::Prepare(1), Query], b"EZEZ", "--.."),
             (vec![FunctionCall], b"VZ", ".."),
             (vec![parse(Audience::Client), Bind, DescribeStatement, Execute, Sync], b"12tTDCZ", "......."),
             (vec![parse(Audience::Proxy), Bind, Execute, Sync], b"12sZ", "-..."),

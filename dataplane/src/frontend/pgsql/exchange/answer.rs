@@ -158,7 +158,9 @@ impl Attached {
                 told.lost = Some(cause);
                 return at;
             }
-            self.counts.on_message(message, body);
+            if !self.due.is_own() {
+                self.counts.on_message(message, body);
+            }
             let mut own = std::mem::take(&mut self.own);
             let reply = self.due.on_message(message, &mut own, &mut told.notes);
             self.own = own;
@@ -207,10 +209,10 @@ impl Attached {
                 if ends_connection(fields.severity) {
                     return Err(fields.message);
                 }
-                if self.due.is_own() {
+                if self.due.is_own_query() {
                     return Err(format!("the session's parameters cannot be set: {}", fields.message));
                 }
-                self.failed = true;
+                self.failed |= !self.due.is_own();
                 // A plan that does not fit its tables any more, or a statement that somebody has deallocated: prepared anew next time.
                 if matches!(fields.code.as_str(), sqlstate::FEATURE_NOT_SUPPORTED | sqlstate::INVALID_SQL_STATEMENT_NAME)
                     && let Some(statement) = self.due.statement()

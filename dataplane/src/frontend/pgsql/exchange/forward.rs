@@ -15,7 +15,7 @@ use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
 use crate::session::pgsql::changes::{Change, changes, is_followed};
 use crate::session::pgsql::pins::Pin;
-use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, Statement, next_id};
+use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, Statement, is_ours, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
 
 /// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
@@ -112,7 +112,7 @@ impl Exchange<'_> {
     }
 
     /// Starts a unit: what was decided of it is taken over.
-    fn begin_unit(&mut self, in_batch: bool) {
+    pub(super) fn begin_unit(&mut self, in_batch: bool) {
         if in_batch {
             return;
         }
@@ -185,14 +185,22 @@ impl Exchange<'_> {
         }
         let changes = self.changes.take();
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
+        let mut named = None;
         if let Some(server) = &mut self.server {
             let Unit { class, effects, .. } = server.unit;
             server.note_effects(class, effects, changes.as_deref(), delay);
+            named = self.with_our_names(sql, effects, delay);
+        }
+        if let Some(server) = &mut self.server {
             server.conn.prepared.unnamed = 0;
             server.counts.query(self.counting.take());
         }
         self.push(Expected::Query(changes.map(Into::into)));
-        Ok(Done::AsIs)
+        let Some(text) = named else { return Ok(Done::AsIs) };
+        let mut bytes = Vec::with_capacity(text.len() + 8);
+        frontend::query(&mut bytes, &text);
+        self.append(&bytes);
+        Ok(Done::Consumed)
     }
 
     /// A Query that was not looked at yet: the rules may refuse it, and some are answered without the server.
@@ -201,8 +209,8 @@ impl Exchange<'_> {
         let failed = self.status() == TransactionStatus::Failed;
         let scan = self.scan(sql);
         let mut done = None;
-        if quiet && !failed {
-            done = self.deallocate(sql, &scan);
+        if !failed {
+            done = self.by_name(sql, &scan);
         }
         let mut multiplex = None;
         if done.is_none() && scan.statements > 0 {
@@ -265,7 +273,7 @@ impl Exchange<'_> {
                 Ok(Done::AsIs)
             }
             FrontendMessage::Close(Target::Statement, name) => {
-                if self.client.statements.remove(name).is_none() && self.passes_unknown_names() {
+                if self.client.statements.remove(name).is_none() && self.passes_unknown_names() && !is_ours(name) {
                     self.push(Expected::Close(Audience::Client));
                     return Ok(Done::AsIs);
                 }
@@ -318,10 +326,29 @@ impl Exchange<'_> {
 
     /// Sends a Parse of `statement` under our name, unless the server holds it; false = it does.
     fn prepare(&mut self, statement: &Rc<Statement>, audience: Audience, named: Option<&Named>) -> bool {
-        let Some(server) = &mut self.server else { return false };
+        let Some((bytes, closes)) = self.parse_of(statement) else { return false };
+        if closes {
+            self.push(Expected::Close(Audience::Proxy));
+        }
+        self.append(&bytes);
+        self.push(Expected::Parse { audience, slot: Slot::Named(statement.id), named: named.cloned() });
+        true
+    }
+
+    /// The same in a batch of our own before a Query. If it fails, the Query fails for want of the statement.
+    pub(super) fn prepare_apart(&mut self, statement: &Rc<Statement>) {
+        let Some((mut bytes, _)) = self.parse_of(statement) else { return };
+        frontend::sync(&mut bytes);
+        self.append(&bytes);
+        self.push(Expected::Prepare(statement.id));
+    }
+
+    /// Parse of a statement under our name, behind the Close of one that has to go (`true`); `None` = the server holds it.
+    fn parse_of(&mut self, statement: &Rc<Statement>) -> Option<(Vec<u8>, bool)> {
+        let server = self.server.as_mut()?;
         let generation = statement.generation.get() + self.client.worker.schema.get();
         let evicted = match server.conn.prepared.touch(statement.id, generation) {
-            Held::Yes => return false,
+            Held::Yes => return None,
             Held::Stale => Some(statement.id),
             Held::No => server.conn.prepared.evict(server.mark),
         };
@@ -331,12 +358,7 @@ impl Exchange<'_> {
         }
         frontend::parse(&mut bytes, &statement.server_name(), &statement.sql, &statement.types);
         server.conn.prepared.add(statement.id, generation);
-        if evicted.is_some() {
-            self.push(Expected::Close(Audience::Proxy));
-        }
-        self.append(&bytes);
-        self.push(Expected::Parse { audience, slot: Slot::Named(statement.id), named: named.cloned() });
-        true
+        Some((bytes, evicted.is_some()))
     }
 
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
@@ -408,7 +430,7 @@ impl Exchange<'_> {
     fn on_server(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, ErrorFields> {
         let Some(statement) = self.known(name).map(Rc::clone) else {
             // PREPARE as text makes statements that only the server knows.
-            return if self.passes_unknown_names() { Ok(None) } else { Err(unknown_statement(name)) };
+            return if self.passes_unknown_names() && !is_ours(name) { Ok(None) } else { Err(unknown_statement(name)) };
         };
         self.evaluate_in_batch(&statement)?;
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
@@ -451,6 +473,7 @@ impl Exchange<'_> {
 
     /// Rules for a statement of a batch, once per batch and statement.
     fn evaluate_in_batch(&mut self, statement: &Rc<Statement>) -> Result<(), ErrorFields> {
+        self.check_names(statement)?;
         let Some(server) = &mut self.server else { return Ok(()) };
         if server.unit.evaluated == statement.id {
             return Ok(());
@@ -487,7 +510,7 @@ impl Exchange<'_> {
     }
 
     /// Makes the server fail where the client's message would have stood, and gives the client our reason.
-    fn poison(&mut self, fields: &ErrorFields) -> Done {
+    pub(super) fn poison(&mut self, fields: &ErrorFields) -> Done {
         let mut text = Vec::with_capacity(128);
         fields.encode(&mut text);
         let mut bytes = Vec::with_capacity(32);
@@ -502,7 +525,7 @@ impl Exchange<'_> {
         super::request::drop_message(header, input)
     }
 
-    fn push(&mut self, expected: Expected) {
+    pub(super) fn push(&mut self, expected: Expected) {
         if let Some(server) = &mut self.server {
             server.due.push(expected);
         }
@@ -520,7 +543,7 @@ impl Exchange<'_> {
     }
 
     /// Appends bytes of our own for the server.
-    fn append(&mut self, bytes: &[u8]) {
+    pub(super) fn append(&mut self, bytes: &[u8]) {
         let chunks = self.client.ctx.chunks();
         if let Some(server) = &mut self.server {
             server.to_server.get_or_insert_with(|| chunks.take()).extend_from_slice(bytes);
@@ -544,7 +567,7 @@ impl Attached {
 
     /// Ties the session to the connection where a statement does something that lives there and is not followed, and marks the connection where
     /// nobody can tell.
-    fn note_effects(&mut self, class: Class, effects: Effects, changes: Option<&[Change]>, delay: u32) {
+    pub(super) fn note_effects(&mut self, class: Class, effects: Effects, changes: Option<&[Change]>, delay: u32) {
         if !matches!(class, Class::Read | Class::Empty | Class::Neutral | Class::Set | Class::Transaction(_))
             || effects.intersects(Effects::CALLS_UNKNOWN | Effects::NEXTVAL)
         {

@@ -8,7 +8,7 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend::FrontendMessage;
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Class, Effects, Scan};
+use quorumsql_wire::sql::{Effects, Scan};
 
 use super::request::Done;
 use super::route::{Looked, Route};
@@ -39,7 +39,7 @@ impl Exchange<'_> {
             self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
             return Ok(self.answer_query(backend::empty_query));
         }
-        if let Some(done) = self.deallocate(sql, scan).or_else(|| self.discard_all(scan)) {
+        if let Some(done) = self.by_name(sql, scan).or_else(|| self.discard_all(scan)) {
             self.count_here(scan.digest, &scan.digest_text);
             return Ok(done);
         }
@@ -95,27 +95,6 @@ impl Exchange<'_> {
         Some(self.answer_query(|out| backend::command_complete(out, "DISCARD ALL")))
     }
 
-    /// `DEALLOCATE` of what the client has prepared by protocol: the server knows it by another name.
-    pub(super) fn deallocate(&mut self, sql: &[u8], scan: &Scan) -> Option<Done> {
-        if scan.statements != 1 || scan.class != Class::Neutral || !scan.effects.contains(Effects::MAY_UNPIN) {
-            return None;
-        }
-        let name = deallocated_name(sql)?;
-        match name {
-            Deallocated::All if self.server.is_none() => {
-                self.client.statements.clear();
-                self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
-                Some(self.answer_query(|out| backend::command_complete(out, "DEALLOCATE ALL")))
-            }
-            Deallocated::All => None,
-            Deallocated::Name(name) => {
-                self.client.statements.remove(name.as_slice())?;
-                self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
-                Some(self.answer_query(|out| backend::command_complete(out, "DEALLOCATE")))
-            }
-        }
-    }
-
     /// The text of a simple query that has been framed.
     pub(super) fn query_text<'i>(&self, header: Header, input: &'i [u8]) -> Result<Option<&'i [u8]>, End> {
         match self.whole(header, input, usize::MAX)? {
@@ -124,40 +103,6 @@ impl Exchange<'_> {
             None => Ok(None),
         }
     }
-}
-
-/// What a DEALLOCATE names.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Deallocated {
-    All,
-    Name(Vec<u8>),
-}
-
-/// Reads `DEALLOCATE [PREPARE] name | ALL`; `None` = written in a way that is left to the server (comments, odd quotes).
-fn deallocated_name(sql: &[u8]) -> Option<Deallocated> {
-    let text = std::str::from_utf8(sql).ok()?.trim().trim_end_matches(';').trim_end();
-    let mut words = text.split_ascii_whitespace();
-    if !words.next()?.eq_ignore_ascii_case("deallocate") {
-        return None;
-    }
-    let mut word = words.next()?;
-    if word.eq_ignore_ascii_case("prepare")
-        && let Some(name) = words.next()
-    {
-        word = name;
-    }
-    if words.next().is_some() {
-        return None;
-    }
-    if word.eq_ignore_ascii_case("all") {
-        return Some(Deallocated::All);
-    }
-    if let Some(quoted) = word.strip_prefix('"') {
-        let name = quoted.strip_suffix('"')?;
-        return (!name.contains('"')).then(|| Deallocated::Name(name.as_bytes().to_vec()));
-    }
-    let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80);
-    is_plain.then(|| Deallocated::Name(word.to_ascii_lowercase().into_bytes()))
 }
 
 /// The tag of a statement that begins with the first word of `text` and touched nothing.
@@ -175,25 +120,6 @@ pub(super) fn empty_tag(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn deallocate_is_read_when_it_is_plain() {
-        let name = |text: &str| Some(Deallocated::Name(text.as_bytes().to_vec()));
-        for (sql, expected) in [
-            ("DEALLOCATE a1", name("a1")),
-            (" deallocate PREPARE A1 ; ", name("a1")),
-            ("DEALLOCATE \"A1\"", name("A1")),
-            ("DEALLOCATE prepare", name("prepare")),
-            ("DEALLOCATE ALL", Some(Deallocated::All)),
-            ("DEALLOCATE PREPARE ALL;", Some(Deallocated::All)),
-            ("DEALLOCATE", None),
-            ("DEALLOCATE /* x */ a1", None),
-            ("DEALLOCATE \"a\"\"b\"", None),
-            ("CLOSE x", None),
-        ] {
-            assert_eq!(deallocated_name(sql.as_bytes()), expected, "{sql}");
-        }
-    }
 
     #[test]
     fn tags_of_statements_that_did_nothing() {

@@ -15,6 +15,7 @@ mod forward;
 mod io;
 mod local;
 mod lost;
+mod names;
 mod request;
 mod route;
 

@@ -229,6 +229,7 @@ impl<'a> Statement<'a> {
         let previous = self.previous;
         match self.lead {
             Lead::Start => self.begin(word),
+            Lead::Rest if word == Keyword::Execute && previous == Some(Keyword::As) => self.effects |= Effects::EXECUTE_TEXT,
             // `UPDATE pg_settings` is SET in another form.
             Lead::Rest if self.class == Class::Write && text.eq_ignore_ascii_case(b"pg_settings") => {
                 self.effects |= Effects::SET_CONFIG;
@@ -239,7 +240,7 @@ impl<'a> Statement<'a> {
                 Keyword::Analyze => self.lead = Lead::Explain(true),
                 Keyword::Off | Keyword::False if previous == Some(Keyword::Analyze) => self.lead = Lead::Explain(false),
                 _ if !starts_explainable(word) => {}
-                _ if analyze => self.begin(word),
+                _ if analyze || word == Keyword::Execute => self.begin(word),
                 _ => self.lead = Lead::Rest,
             },
             Lead::Create => self.create(word, text),

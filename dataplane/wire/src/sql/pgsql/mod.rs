@@ -5,9 +5,11 @@ mod digest;
 mod functions;
 mod lexer;
 mod literal;
+mod prepared;
 mod session;
 mod set;
 
+pub use prepared::{PreparedName, PreparedUse, pgsql_prepared_names};
 pub use session::{PgsqlSession, parse_pgsql_session};
 pub use set::{PgsqlSet, TransactionModes, parse_pgsql_set};
 

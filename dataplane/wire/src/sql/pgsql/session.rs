@@ -170,7 +170,7 @@ pub(super) fn plain_string(sql: &[u8], inner: &[u8]) -> Option<String> {
 }
 
 /// A name as the server compares it.
-fn name(token: Token<'_>) -> Option<String> {
+pub(super) fn name(token: Token<'_>) -> Option<String> {
     match token {
         Token::Word(_, word) => Some(std::str::from_utf8(word).ok()?.to_ascii_lowercase()),
         Token::Quoted(inner) => Some(std::str::from_utf8(inner).ok()?.replace("\"\"", "\"")),

@@ -1,0 +1,157 @@
+//! `PREPARE`, `EXECUTE` and `DEALLOCATE` as text, beside Parse, Bind and Close: one name space for the client, though servers know what was
+//! prepared by protocol by names of ours (pgsql-dataplane.md 4.6).
+//!
+//! `EXECUTE` of such a statement is sent with our name in place of the client's, in a simple query; `DEALLOCATE` of it is answered here. What
+//! neither can be is refused, and fails the transaction as if the server had refused it.
+
+use std::rc::Rc;
+
+use quorumsql_wire::pgsql::backend;
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::sql::{Effects, PreparedName, PreparedUse, Scan, pgsql_prepared_names};
+
+use super::Exchange;
+use super::batch::unknown_statement;
+use super::request::Done;
+use crate::session::pgsql::prepared::{Statement, is_ours};
+use crate::session::pgsql::responses::Expected;
+
+/// Mentions that one text may have.
+const MENTIONS: usize = 100;
+
+impl Exchange<'_> {
+    /// A Query that names prepared statements: how it is dealt with here, if it is.
+    pub(super) fn by_name(&mut self, sql: &[u8], scan: &Scan) -> Option<Done> {
+        if !is_naming(scan.effects) {
+            return None;
+        }
+        let names = match mentions(sql) {
+            Ok(names) => names,
+            Err(fields) => return Some(self.refuse_query(&fields)),
+        };
+        if let ([PreparedName { using: PreparedUse::Deallocate | PreparedUse::DeallocateAll, .. }], 1) = (&names[..], scan.statements) {
+            return self.deallocate(&names[0]);
+        }
+        let refused = names.iter().find_map(|name| self.refused(name, "alone in a simple query"));
+        refused.map(|fields| self.refuse_query(&fields))
+    }
+
+    /// `DEALLOCATE` that is alone: of what was prepared by protocol it is answered here.
+    fn deallocate(&mut self, name: &PreparedName) -> Option<Done> {
+        let is_quiet = self.server.as_ref().is_none_or(|server| server.due.is_empty());
+        let tag = match name.using {
+            PreparedUse::DeallocateAll if self.server.is_none() => {
+                self.client.statements.clear();
+                "DEALLOCATE ALL"
+            }
+            _ if is_ours(name.name.as_bytes()) => return Some(self.refuse_query(&unknown_statement(name.name.as_bytes()))),
+            _ if !self.client.statements.contains_key(name.name.as_bytes()) => return None,
+            _ if !is_quiet => return Some(Done::Later),
+            _ => {
+                self.client.statements.remove(name.name.as_bytes());
+                "DEALLOCATE"
+            }
+        };
+        self.client.ctx.stats(crate::config::Protocol::Pgsql).queries.add(1);
+        Some(self.answer_query(|out| backend::command_complete(out, tag)))
+    }
+
+    /// A statement of a batch that names prepared ones: only what the server knows by the same name can be meant.
+    pub(super) fn check_names(&self, statement: &Statement) -> Result<(), ErrorFields> {
+        if !is_naming(statement.effects) {
+            return Ok(());
+        }
+        for name in mentions(&statement.sql)? {
+            if name.using == PreparedUse::Execute && self.client.statements.contains_key(name.name.as_bytes()) {
+                return Err(elsewhere(&name, "EXECUTE", "in a simple query"));
+            }
+            if let Some(fields) = self.refused(&name, "in a simple query, or by a Close message") {
+                return Err(fields);
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a mention cannot be sent; `place` is where a DEALLOCATE can stand.
+    fn refused(&self, name: &PreparedName, place: &str) -> Option<ErrorFields> {
+        let key = name.name.as_bytes();
+        match name.using {
+            PreparedUse::DeallocateAll => None,
+            PreparedUse::Prepare if is_ours(key) => {
+                let text = format!("prepared statement name \"{}\" is reserved", name.name);
+                Some(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text))
+            }
+            PreparedUse::Execute | PreparedUse::Deallocate if is_ours(key) => Some(unknown_statement(key)),
+            _ if !self.client.statements.contains_key(key) => None,
+            PreparedUse::Prepare => {
+                let text = format!("prepared statement \"{}\" already exists", name.name);
+                Some(ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text))
+            }
+            PreparedUse::Deallocate => Some(elsewhere(name, "DEALLOCATE", place)),
+            PreparedUse::Execute => None,
+        }
+    }
+
+    /// The text of a Query with our names in place of the client's; what it executes is prepared before it. `None` = it is sent as it is.
+    pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32) -> Option<Vec<u8>> {
+        if !effects.intersects(Effects::EXECUTE_TEXT) || self.client.statements.is_empty() {
+            return None;
+        }
+        let (mut text, mut done) = (Vec::new(), 0);
+        for name in pgsql_prepared_names(sql, MENTIONS)? {
+            let Some(statement) = self.client.statements.get(name.name.as_bytes()).map(Rc::clone) else { continue };
+            self.prepare_apart(&statement);
+            if let Some(server) = &mut self.server {
+                server.note_effects(statement.class, statement.effects, statement.change.as_ref().map(std::slice::from_ref), delay);
+            }
+            text.extend_from_slice(&sql[done..name.place.start]);
+            text.push(b'"');
+            text.extend_from_slice(&statement.server_name());
+            text.push(b'"');
+            done = name.place.end;
+        }
+        if done == 0 {
+            return None;
+        }
+        text.extend_from_slice(&sql[done..]);
+        Some(text)
+    }
+
+    /// Refuses a Query: in a transaction the server fails in its place.
+    fn refuse_query(&mut self, fields: &ErrorFields) -> Done {
+        self.client.ctx.stats(crate::config::Protocol::Pgsql).queries.add(1);
+        if self.server.is_none() {
+            self.say_error(fields, true);
+            return Done::Consumed;
+        }
+        self.begin_unit(false);
+        let done = self.poison(fields);
+        let mut sync = Vec::with_capacity(5);
+        frontend::sync(&mut sync);
+        self.append(&sync);
+        self.push(Expected::Sync);
+        if let Some(server) = &mut self.server {
+            server.counts.ready();
+            server.conn.prepared.unnamed = 0;
+        }
+        done
+    }
+}
+
+/// Whether a text of these effects may name a prepared statement.
+fn is_naming(effects: Effects) -> bool {
+    effects.intersects(Effects::PREPARE_TEXT | Effects::EXECUTE_TEXT | Effects::MAY_UNPIN)
+}
+
+/// What a text names, within bounds.
+fn mentions(sql: &[u8]) -> Result<Vec<PreparedName>, ErrorFields> {
+    let text = || format!("a query cannot name more than {MENTIONS} prepared statements");
+    pgsql_prepared_names(sql, MENTIONS).ok_or_else(|| ErrorFields::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, text()))
+}
+
+fn elsewhere(name: &PreparedName, verb: &str, place: &str) -> ErrorFields {
+    let text = format!("prepared statement \"{}\" was made by a Parse message: {verb} must stand {place}", name.name);
+    ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+}

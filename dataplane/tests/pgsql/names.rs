@@ -1,0 +1,189 @@
+//! Statements that were prepared by protocol, used as text, and the reverse: as on a direct connection, or refused; never another session's.
+
+use quorumsql_chaos::servers::Postgres;
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frontend::{self, Target};
+
+use crate::phases::ask;
+use crate::raw::Raw;
+use crate::support::Setup;
+
+/// Everything up to ReadyForQuery: tags, errors, rows and the status.
+async fn answer(raw: &mut Raw) -> Vec<String> {
+    let mut seen = Vec::new();
+    while let Some((tag, body)) = raw.next().await {
+        match tag {
+            b'S' | b'N' => {}
+            b'E' => {
+                let fields = ErrorFields::decode(&body).expect("a well-formed error");
+                seen.push(format!("E {} {}", fields.code, fields.message));
+            }
+            b'D' | b'C' | b'Z' => seen.push(format!("{} {}", tag as char, String::from_utf8_lossy(&body))),
+            _ => seen.push((tag as char).to_string()),
+        }
+        if tag == b'Z' {
+            break;
+        }
+    }
+    seen
+}
+
+/// A step of a dialogue.
+enum Step {
+    Query(&'static str),
+    Parse(&'static str, &'static str),
+    /// Bind without parameters, Describe and Execute of a statement.
+    Run(&'static str),
+    Close(&'static str),
+}
+
+fn encode(step: &Step, out: &mut Vec<u8>) {
+    match step {
+        Step::Query(sql) => return frontend::query(out, sql.as_bytes()),
+        Step::Parse(name, sql) => frontend::parse(out, name.as_bytes(), sql.as_bytes(), b""),
+        Step::Run(name) => {
+            frontend::bind(out, b"", name.as_bytes(), b"\0\0\0\0\0\0");
+            frontend::describe(out, Target::Statement, name.as_bytes());
+            frontend::execute(out, b"", 0);
+        }
+        Step::Close(name) => frontend::close(out, Target::Statement, name.as_bytes()),
+    }
+    frontend::sync(out);
+}
+
+#[tokio::test]
+async fn text_and_protocol_share_one_name_space() {
+    use Step::{Close, Parse, Query, Run};
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let steps = [
+        Parse("a", "SELECT $1::int + 1 AS sum"),
+        Parse("B c", "SELECT 'two'::text"),
+        Query("EXECUTE a(1)"),
+        Query("/* c */ execute A (2); SELECT 1; EXECUTE \"B c\" -- end"),
+        Query("EXPLAIN (COSTS off) EXECUTE a(1)"),
+        Query("EXECUTE a(1, 2)"),
+        Query("EXECUTE missing"),
+        Query("PREPARE a AS SELECT 1"),
+        Query("BEGIN"),
+        Query("EXECUTE a(3)"),
+        Query("PREPARE a AS SELECT 1"),
+        Query("EXECUTE a(4)"),
+        Query("ROLLBACK"),
+        Run("B c"),
+        Query("DEALLOCATE /* by text */ \"B c\""),
+        Query("EXECUTE \"B c\""),
+        Run("B c"),
+        Close("a"),
+        Query("EXECUTE a(1)"),
+        Parse("bad", "SELECT nothing"),
+        Query("EXECUTE bad"),
+        // As text first: from here on the session keeps its connection.
+        Query("PREPARE t AS SELECT 'text'::text"),
+        Run("t"),
+        Query("EXECUTE t"),
+        Close("t"),
+        Query("EXECUTE t"),
+        Query("PREPARE t AS SELECT 'again'::text"),
+        Parse("p", "SELECT 'protocol'::text"),
+        Query("EXECUTE t; EXECUTE p"),
+        Query("DEALLOCATE t"),
+        Query("DEALLOCATE p"),
+        Run("t"),
+        Run("p"),
+        Query("DEALLOCATE ALL"),
+        Query("EXECUTE t"),
+    ];
+    let (mut direct, mut through) = (Raw::login_at(server.port).await, Raw::login(&plane).await);
+    for step in &steps {
+        let mut bytes = Vec::new();
+        encode(step, &mut bytes);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut answers = Vec::new();
+        for raw in [&mut direct, &mut through] {
+            raw.send(|out| out.extend_from_slice(&bytes)).await;
+            answers.push(answer(raw).await);
+        }
+        assert_eq!(answers[1], answers[0], "through the proxy, and directly: {text:?}");
+    }
+    // In one go the answers keep their order.
+    let mut bytes = Vec::new();
+    let pipeline = [Parse("x", "SELECT 'x'::text"), Query("EXECUTE x"), Query("BEGIN"), Query("PREPARE x AS SELECT 1"), Query("ROLLBACK")];
+    pipeline.iter().for_each(|step| encode(step, &mut bytes));
+    let mut answers = Vec::new();
+    for raw in [&mut direct, &mut through] {
+        raw.send(|out| out.extend_from_slice(&bytes)).await;
+        let mut all = Vec::new();
+        for _ in &pipeline {
+            all.push(answer(raw).await);
+        }
+        answers.push(all);
+    }
+    assert_eq!(answers[1], answers[0]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_done_is_refused() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let mut raw = Raw::login(&plane).await;
+    for (name, sql) in [("a", "SELECT 1"), ("b", "SELECT 2")] {
+        raw.send(|out| encode(&Step::Parse(name, sql), out)).await;
+        assert_eq!(answer(&mut raw).await, ["1", "Z I"]);
+    }
+    let text = |verb, place| format!("E 0A000 prepared statement \"a\" was made by a Parse message: {verb} must stand {place}");
+    ask(&mut raw, "SELECT 1; DEALLOCATE a").await;
+    assert_eq!(answer(&mut raw).await, [text("DEALLOCATE", "alone in a simple query"), "Z I".into()]);
+    raw.send(|out| encode(&Step::Parse("", "EXECUTE a"), out)).await;
+    assert_eq!(answer(&mut raw).await, [text("EXECUTE", "in a simple query"), "Z I".into()]);
+    raw.send(|out| encode(&Step::Parse("", "DEALLOCATE a"), out)).await;
+    assert_eq!(answer(&mut raw).await, [text("DEALLOCATE", "in a simple query, or by a Close message"), "Z I".into()]);
+    ask(&mut raw, "EXECUTE a").await;
+    assert_eq!(answer(&mut raw).await.len(), 4, "it is still there");
+}
+
+#[tokio::test]
+async fn nobody_reaches_the_statement_of_another_session() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let (mut owner, mut other) = (Raw::login(&plane).await, Raw::login(&plane).await);
+    owner.send(|out| encode(&Step::Parse("mine", "SELECT 'secret'::text"), out)).await;
+    assert_eq!(answer(&mut owner).await, ["1", "Z I"]);
+    ask(&mut other, "SELECT name FROM pg_prepared_statements").await;
+    let listed = answer(&mut other).await;
+    let name = listed[1].split_once("__qsql_").map(|(_, id)| format!("__qsql_{id}")).expect("it is on the shared connection");
+    let unknown = format!("E 26000 prepared statement \"{name}\" does not exist");
+    for sql in [
+        format!("EXECUTE {name}"),
+        format!("SELECT 1; EXECUTE {name}"),
+        format!("DEALLOCATE {name}"),
+        format!("EXPLAIN EXECUTE \"{name}\""),
+    ] {
+        ask(&mut other, &sql).await;
+        assert_eq!(answer(&mut other).await, [unknown.clone(), "Z I".into()], "{sql}");
+    }
+    ask(&mut other, &format!("PREPARE {name} AS SELECT 1")).await;
+    assert_eq!(answer(&mut other).await, [format!("E 0A000 prepared statement name \"{name}\" is reserved"), "Z I".into()]);
+    // The session has statements as text, so that names that the proxy does not know are the server's.
+    ask(&mut other, "PREPARE t AS SELECT 1").await;
+    assert_eq!(answer(&mut other).await, ["C PREPARE\0", "Z I"]);
+    other
+        .send(|out| {
+            frontend::bind(out, b"", name.as_bytes(), b"\0\0\0\0\0\0");
+            frontend::sync(out);
+        })
+        .await;
+    assert_eq!(answer(&mut other).await, [unknown, "Z I".into()]);
+    other
+        .send(|out| {
+            frontend::close(out, Target::Statement, name.as_bytes());
+            frontend::sync(out);
+        })
+        .await;
+    assert_eq!(answer(&mut other).await, ["3", "Z I"]);
+    ask(&mut other, "DEALLOCATE ALL").await;
+    assert_eq!(answer(&mut other).await, ["C DEALLOCATE ALL\0", "Z I"]);
+    owner.send(|out| encode(&Step::Run("mine"), out)).await;
+    let ran = answer(&mut owner).await;
+    assert!(ran.iter().any(|line| line.ends_with("secret")), "{ran:?}");
+}
