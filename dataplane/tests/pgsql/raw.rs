@@ -12,7 +12,7 @@ use quorumsql_wire::pgsql::{frame, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::{Plane, Setup, quick, until};
+use crate::support::{Plane, Setup, one, quick, until};
 
 /// A client made of bytes.
 pub(crate) struct Raw {
@@ -378,4 +378,43 @@ async fn malformed_messages_are_refused_as_by_the_server() {
     let (tag, body) = raw.next().await.unwrap();
     let fields = ErrorFields::decode(&body).unwrap();
     assert_eq!((tag, fields.message.as_str()), (b'E', "bind message supplies 1 parameters, but prepared statement \"mine\" requires 2"));
+}
+
+/// An INSERT of `value` in a batch without Sync, all of which is answered.
+async fn insert_and_flush(raw: &mut Raw, value: u8) {
+    let sql = format!("INSERT INTO flushed VALUES ({value})");
+    raw.send(|out| {
+        frontend::parse(out, b"", sql.as_bytes(), b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frontend::execute(out, b"", 0);
+        frame::encode(out, b'H', |_| {});
+    })
+    .await;
+    assert_eq!(raw.tags_until(b'C').await, "12C");
+}
+
+#[tokio::test]
+async fn a_flushed_batch_is_one_transaction_until_its_sync() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let other = plane.client().await;
+    other.simple_query("CREATE TABLE flushed (i int PRIMARY KEY)").await.unwrap();
+    let count = || one(&other, "SELECT count(*) FROM flushed");
+    let mut raw = Raw::login(&plane).await;
+    insert_and_flush(&mut raw, 1).await;
+    assert_eq!(count().await, "0", "nobody else is on the connection of a transaction that is open");
+    insert_and_flush(&mut raw, 2).await;
+    raw.send(frontend::sync).await;
+    assert_eq!((raw.tags().await, count().await), ("ZI".into(), "2".into()));
+    insert_and_flush(&mut raw, 3).await;
+    raw.send(|out| {
+        frontend::parse(out, b"", b"SELECT nothing", b"");
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!((raw.tags().await, count().await), ("EZI".into(), "2".into()), "what came before the error is undone with it");
+    insert_and_flush(&mut raw, 4).await;
+    raw.send(frontend::terminate).await;
+    assert!(raw.next().await.is_none());
+    assert_eq!(count().await, "2", "a batch without Sync is undone when its client leaves");
 }

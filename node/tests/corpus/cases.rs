@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -33,16 +34,45 @@ pub(crate) struct Step {
     pub(crate) kind: String,
     /// The statement.
     pub(crate) sql: String,
-    /// Parameter sets of `prepare`: the statement is run once with each.
-    pub(crate) sets: Vec<Vec<Value>>,
+    /// Name of a statement that is kept, of `keep`, `run` and `forget`.
+    pub(crate) name: String,
+    /// Parameter sets of `prepare` and `run`: the statement is run once with each.
+    pub(crate) sets: Vec<Vec<Parameter>>,
     /// Rows per fetch of `fetch`.
     pub(crate) size: u32,
     /// Data of `copy_in`.
     pub(crate) data: String,
     /// Statements of `pipeline`, each with one set of parameters.
-    pub(crate) pipeline: Vec<(String, Vec<Value>)>,
+    pub(crate) pipeline: Vec<(String, Vec<Parameter>)>,
     /// Whether it must fail: a driver that fails everywhere would agree with itself.
     pub(crate) fails: bool,
+}
+
+/// Type and value of a parameter.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Parameter(pub(crate) String, pub(crate) Value);
+
+impl Parameter {
+    /// Year, month, day, hour, minute, second, microseconds of a `date` or `timestamp`.
+    pub(crate) fn date_time(&self) -> anyhow::Result<[u32; 7]> {
+        let text = self.1.as_str().context("a text")?;
+        let (date, time) = text.split_once('T').unwrap_or((text, "00:00:00"));
+        let date: Vec<u32> = date.split('-').map(str::parse).collect::<Result<_, _>>()?;
+        let ([year, month, day], [hour, minute, second, micros]) = (date.try_into().ok().context("a date")?, clock(time)?);
+        Ok([year, month, day, hour, minute, second, micros])
+    }
+
+    /// Hour, minute, second, microseconds of a `time`.
+    pub(crate) fn time(&self) -> anyhow::Result<[u32; 4]> {
+        clock(self.1.as_str().context("a text")?)
+    }
+}
+
+fn clock(text: &str) -> anyhow::Result<[u32; 4]> {
+    let (clock, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let mut fields = clock.split(':').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
+    fields.push(format!("{fraction:0<6}").parse()?);
+    fields.try_into().ok().context("a time of day")
 }
 
 /// A step, as the files write it: a statement alone is a `query`; one behind an exclamation mark must fail.
@@ -58,10 +88,11 @@ enum Written {
 struct Fields {
     r#do: String,
     sql: String,
-    sets: Vec<Vec<Value>>,
+    name: String,
+    sets: Vec<Vec<Parameter>>,
     size: u32,
     data: String,
-    pipeline: Vec<(String, Vec<Value>)>,
+    pipeline: Vec<(String, Vec<Parameter>)>,
     fails: bool,
 }
 
@@ -72,8 +103,8 @@ impl From<Written> for Step {
                 let fails = text.starts_with('!');
                 Self { kind: "query".into(), sql: text.trim_start_matches('!').trim_start().into(), fails, ..Self::default() }
             }
-            Written::Step(Fields { r#do: kind, sql, sets, size, data, pipeline, fails }) => {
-                Self { kind, sql, sets, size, data, pipeline, fails }
+            Written::Step(Fields { r#do: kind, sql, name, sets, size, data, pipeline, fails }) => {
+                Self { kind, sql, name, sets, size, data, pipeline, fails }
             }
         }
     }

@@ -15,6 +15,13 @@ const ALLOWED: &[Allowed] = &[
     Allowed { key: "connection_id", reason: "the node numbers its clients itself (slot << 24 | counter)" },
     Allowed { key: "backend_pid", reason: "the node numbers its clients itself (slot << 24 | counter)" },
     Allowed { key: "server_charset", reason: "the greeting has the node's default character set; clients choose their own at login" },
+    Allowed {
+        key: "server_capabilities",
+        reason: "the node offers its own set: no MariaDB extensions, no compression, no query attributes",
+    },
+    Allowed { key: "server_plugin", reason: "the node greets with its own default plugin; the client is switched to its account's" },
+    Allowed { key: "statement_id", reason: "the node numbers a client's statements itself, each of its connections has its own numbers" },
+    Allowed { key: "table_oid", reason: "each run creates its tables anew" },
     Allowed { key: "session_state", reason: "a SET or USE that the node answers carries no block of session state" },
 ];
 

@@ -17,8 +17,24 @@ pub(crate) struct Driver {
     pub(crate) name: &'static str,
     /// Kinds of step that it knows.
     pub(crate) kinds: &'static [&'static str],
+    /// How it is run.
+    pub(crate) program: Program,
+}
+
+/// How a driver is run.
+pub(crate) enum Program {
     /// A program as `drivers/README.md` says, with its first arguments.
-    pub(crate) program: Vec<String>,
+    Process(Vec<String>),
+    /// Rust, in this process.
+    Here(InProcess),
+}
+
+/// A driver in Rust.
+type InProcess = fn(&Target, &[Case]) -> anyhow::Result<Vec<Value>>;
+
+/// A driver that runs in this process.
+pub(crate) fn here(name: &'static str, kinds: &'static [&'static str], run: InProcess) -> Driver {
+    Driver { name, kinds, program: Program::Here(run) }
 }
 
 /// The drivers of a dialect on one server: all, or the one that `QUORUMSQL_CORPUS_DRIVER` names.
@@ -59,7 +75,11 @@ impl Driver {
     }
 
     fn lines(&self, target: &Target, cases: &[Case]) -> Result<Vec<Value>, String> {
-        let text = run(&self.program, target, cases)?;
+        let argv = match &self.program {
+            Program::Process(argv) => argv,
+            Program::Here(run) => return run(target, cases).map_err(|error| format!("{error:#}")),
+        };
+        let text = run(argv, target, cases)?;
         text.lines().map(|line| serde_json::from_str(line).map_err(|error| format!("printed {line:?}: {error}"))).collect()
     }
 }

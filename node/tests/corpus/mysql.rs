@@ -4,13 +4,17 @@ use std::path::Path;
 
 use quorumsql_chaos::servers::{MariaDb, Mysql9};
 
-use crate::driver::{self, Driver, Ends};
+use crate::driver::{self, Driver, Ends, here};
 use crate::node::{Node, Target};
 use crate::programs::{command_line, go, java, node_js, python};
+use crate::rust::{self, mysql_bytes, mysql_library};
 
 fn drivers() -> Vec<Driver> {
     let commands = &["query", "prepare", "ping", "reset", "change_user"];
     vec![
+        here("bytes", mysql_bytes::KINDS, rust::run::<mysql_bytes::Client<false>>),
+        here("bytes with session state", mysql_bytes::KINDS, rust::run::<mysql_bytes::Client<true>>),
+        here("mysql_async", mysql_library::KINDS, rust::run::<mysql_library::Client>),
         Driver { name: "mariadb", kinds: &["query"], program: command_line("mariadb", Path::new("/")) },
         Driver { name: "mysql", kinds: &["query"], program: command_line("mysql", &Mysql9::chroot()) },
         Driver { name: "PyMySQL", kinds: &["query", "prepare", "fetch", "ping"], program: python("mysql_pymysql.py") },

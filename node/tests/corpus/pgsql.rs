@@ -4,14 +4,18 @@ use std::path::Path;
 
 use quorumsql_chaos::servers::Postgres;
 
-use crate::driver::{self, Driver, Ends};
+use crate::driver::{self, Driver, Ends, here};
 use crate::node::{Node, Target};
 use crate::programs::{command_line, go, java, node_js, python};
+use crate::rust::{self, pgsql_bytes, pgsql_library};
 
 fn drivers() -> Vec<Driver> {
     let most = &["query", "prepare", "fetch", "copy_in", "copy_out"];
     let all = &["query", "prepare", "fetch", "copy_in", "copy_out", "pipeline"];
     vec![
+        here("bytes", pgsql_bytes::KINDS, rust::run::<pgsql_bytes::Client<0>>),
+        here("bytes in binary", pgsql_bytes::KINDS, rust::run::<pgsql_bytes::Client<1>>),
+        here("tokio-postgres", pgsql_library::KINDS, rust::run::<pgsql_library::Client>),
         Driver { name: "psql", kinds: &["query", "copy_in", "copy_out"], program: command_line("psql", Path::new("/")) },
         Driver { name: "psycopg", kinds: all, program: python("pgsql_psycopg.py") },
         Driver { name: "asyncpg", kinds: &["query", "prepare", "fetch"], program: python("pgsql_asyncpg.py") },

@@ -135,6 +135,9 @@ pub(crate) struct Responses {
     due: VecDeque<Expected>,
     copy_in: CopyIn,
     skipping: bool,
+    /// The server is in a batch: something was sent to it behind the last Sync. With Flush all of it may be answered already, and
+    /// still it is one transaction until Sync.
+    open: bool,
 }
 
 impl Responses {
@@ -146,7 +149,16 @@ impl Responses {
     /// A message was sent, or an answer of our own falls due behind all others.
     pub(crate) fn push(&mut self, expected: Expected) {
         self.skipping &= !matches!(expected, Expected::Sync);
+        match &expected {
+            Expected::OwnParse(_) | Expected::OwnClose | Expected::CopyEnd => {}
+            sent => self.open = !sent.ends_with_ready(),
+        }
         self.due.push_back(expected);
+    }
+
+    /// Nothing is due, and the server waits for no Sync.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.due.is_empty() && !self.is_in_batch()
     }
 
     /// Whether the server throws away what comes before the next Sync.
@@ -161,7 +173,7 @@ impl Responses {
 
     /// Whether the client waits for a Sync of its own to be sent before it can get ReadyForQuery.
     pub(crate) fn is_in_batch(&self) -> bool {
-        self.skipping || self.due.back().is_some_and(|last| !last.ends_with_ready())
+        self.skipping || self.open || self.due.back().is_some_and(|last| !last.ends_with_ready())
     }
 
     /// The kinds of units that are not finished, in order: whether a ReadyForQuery is due at the end of each (the last may be a batch
@@ -176,7 +188,7 @@ impl Responses {
                 open = false;
             }
         }
-        if open || self.skipping {
+        if open || self.skipping || self.open {
             units.push(Unfinished::OpenBatch);
         }
         units
@@ -450,6 +462,20 @@ mod tests {
     }
 
     #[test]
+    fn a_batch_of_which_all_is_answered_stays_open_until_its_sync() {
+        let (_, mut responses) = run(vec![parse(Audience::Client), Bind, Execute], b"12C");
+        assert!(responses.is_empty() && responses.is_in_batch() && !responses.is_idle());
+        assert_eq!(responses.unfinished(), [Unfinished::OpenBatch]);
+        responses.push(Expected::OwnClose);
+        assert!(!responses.is_idle());
+        let (_, mut responses) = run(vec![parse(Audience::Client), Bind, Execute, Sync], b"12CZ");
+        assert!(responses.is_idle() && responses.unfinished().is_empty());
+        responses.push(Expected::OwnClose);
+        responses.pop_own(&mut Vec::new());
+        assert!(responses.is_idle(), "nothing was sent");
+    }
+
+    #[test]
     fn a_failed_parse_is_undone() {
         let named = Named { name: Box::from(&b"s"[..]), statement: statement(7) };
         let mut responses = Responses::default();
@@ -539,7 +565,7 @@ mod properties {
                     let reply = responses.on_message(message, &mut own, &mut note);
                     assert!(!was_empty || reply.is_err() || matches!(message, b'N' | b'S' | b'A'), "{} was not due", message as char);
                 }
-                assert!(!responses.unfinished().is_empty() || responses.is_own() || (responses.is_empty() && !responses.is_skipping()));
+                assert!(!responses.unfinished().is_empty() || responses.is_own() || responses.is_idle());
             }
         });
     }

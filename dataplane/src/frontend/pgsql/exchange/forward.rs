@@ -93,6 +93,7 @@ impl Exchange<'_> {
     /// The client says good-bye: what it sent before is finished first.
     fn on_leave(&mut self) -> Result<Done, End> {
         let Some(server) = &mut self.server else { return Err(End::Quiet) };
+        // An open batch of which all is answered is undone by closing its connection, as a server undoes it.
         if server.due.is_empty() && !server.due.is_skipping() && server.to_server.is_none() {
             return Err(End::Quiet);
         }

@@ -220,7 +220,7 @@ impl Exchange<'_> {
 
     /// The session holds a connection, though nothing runs and no transaction is open.
     fn is_pinned_idle(&self) -> bool {
-        let idle = |server: &Attached| server.due.is_empty() && server.conn.status == TransactionStatus::Idle;
+        let idle = |server: &Attached| server.due.is_idle() && server.conn.status == TransactionStatus::Idle;
         self.input.is_none() && self.server.as_ref().is_some_and(idle)
     }
 
@@ -294,7 +294,7 @@ impl Exchange<'_> {
     /// Gives the connection back if nothing ties the session to it; called when something may have ended.
     fn detach_if_free(&mut self) -> Result<(), End> {
         let Some(server) = &self.server else { return Ok(()) };
-        if !server.due.is_empty() || server.due.is_skipping() || server.to_server.is_some() {
+        if !server.due.is_idle() || server.to_server.is_some() {
             return Ok(());
         }
         if server.leaving {
@@ -320,7 +320,7 @@ impl Exchange<'_> {
         }
         let Some(server) = self.server.take() else { return };
         let ctx = Rc::clone(&self.client.ctx);
-        if !server.due.is_empty() || server.due.is_skipping() || server.to_server.is_some() || server.conn.tainted {
+        if !server.due.is_idle() || server.to_server.is_some() || server.conn.tainted {
             // What runs is stopped: closing the socket alone lets it run on.
             if let (Some(key), false) = (&server.conn.key, server.due.is_empty()) {
                 send_cancel(&ctx, key.clone());
@@ -347,7 +347,9 @@ impl Exchange<'_> {
             None => (Clock::Nothing, variables.wait_timeout),
             Some(server) if server.expired => (Clock::Cancel, CANCEL_LIMIT),
             Some(server) if !server.due.is_empty() => (Clock::Query, variables.default_query_timeout),
-            Some(server) if server.conn.status != TransactionStatus::Idle => (Clock::Transaction, variables.max_transaction_idle_time),
+            Some(server) if server.conn.status != TransactionStatus::Idle || server.due.is_in_batch() => {
+                (Clock::Transaction, variables.max_transaction_idle_time)
+            }
             Some(server) if server.pins.is_only(Pin::Sequence) => (Clock::Sequence, SEQUENCE_LIMIT),
             Some(_) => (Clock::Pinned, variables.wait_timeout),
         };
