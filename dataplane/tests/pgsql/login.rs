@@ -44,6 +44,17 @@ async fn failures_read_as_a_postgresql_servers() {
 }
 
 #[tokio::test]
+async fn what_no_connection_can_be_given_is_refused_at_start_up() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    for options in ["-c search_path=pg_temp", "-c standard_conforming_strings=off"] {
+        let mut config = plane.config();
+        config.options(options);
+        assert_eq!(told(&connect(&config).await.err().unwrap()).0, "0A000", "{options}");
+    }
+}
+
+#[tokio::test]
 async fn parameters_of_start_up_hold_on_shared_connections() {
     let server = Postgres::start(&[]);
     let plane = Setup::writer(&server, 1).start();

@@ -321,6 +321,35 @@ async fn statements_that_are_too_long_and_the_end_of_service() {
 }
 
 #[tokio::test]
+async fn a_session_knows_its_own_notifications() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let (mut listener, mut other) = (Raw::login(&plane).await, Raw::login(&plane).await);
+    for sql in ["LISTEN news", "NOTIFY news, 'mine'"] {
+        listener.send(|out| frontend::query(out, sql.as_bytes())).await;
+        if sql.starts_with('L') {
+            assert_eq!(listener.tags().await, "CZI");
+        }
+    }
+    let tags = listener.tags_until(b'A').await;
+    assert_eq!(tags, "CA", "with the answer of its statement");
+    let pid = listener.key[..4].to_vec();
+    assert_eq!(listener.tags().await, "ZI");
+    listener.send(|out| frontend::query(out, b"NOTIFY news, 'mine'")).await;
+    let sender = loop {
+        if let (b'A', body) = listener.next().await.unwrap() {
+            break body[..4].to_vec();
+        }
+    };
+    assert_eq!(sender, pid, "the process id that the client knows as its own");
+    assert_eq!(listener.tags().await, "ZI");
+    other.send(|out| frontend::query(out, b"NOTIFY news, 'from elsewhere'")).await;
+    let (tag, body) = listener.next().await.unwrap();
+    assert_eq!(tag, b'A');
+    assert_ne!(body[..4], pid, "another's is another's");
+}
+
+#[tokio::test]
 async fn malformed_messages_are_refused_as_by_the_server() {
     let server = Postgres::start(&[]);
     let plane = Setup::writer(&server, 1).start();

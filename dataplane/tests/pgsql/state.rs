@@ -55,6 +55,7 @@ const KINDS: &[(Keeps, Make, &str, &str, &str)] = &[
     ),
     // Settings, in every form.
     (Follows, &["SET work_mem = '8MB'"], "SHOW work_mem", "8MB", "4MB"),
+    (Follows, &["SET standard_conforming_strings = on"], "SHOW standard_conforming_strings", "on", "on"),
     (Follows, &["SELECT 1; SET work_mem = '8MB'; SELECT 2"], "SHOW work_mem", "8MB", "4MB"),
     (Follows, &["BEGIN", "SET work_mem = '8MB'", "COMMIT"], "SHOW work_mem", "8MB", "4MB"),
     (Follows, &["BEGIN; SET work_mem = '8MB'; COMMIT; SET work_mem = '9MB'; SELECT 1/0"], "SHOW work_mem", "8MB", "4MB"),
@@ -232,6 +233,12 @@ async fn statements_prepared_by_protocol_and_sets_by_protocol_follow() {
         assert_eq!((one(&first, show).await, one(&first, tenant).await), ("8MB".into(), "x".into()));
         assert_eq!((one(&second, show).await, one(&second, tenant).await), ("4MB".into(), String::new()));
     }
+    // As asyncpg reads types: the value comes with Bind.
+    let both = "SELECT current_setting('jit') AS cur, set_config('jit', 'off', false) AS new";
+    assert_eq!(first.query_one(both, &[]).await.unwrap().get::<_, String>(0), "on");
+    assert_eq!((one(&second, "SHOW jit").await, one(&first, "SHOW jit").await), ("on".into(), "off".into()));
+    first.query("SELECT set_config('jit', $1, false)", &[&"on"]).await.unwrap();
+    assert_eq!((one(&second, "SHOW jit").await, one(&first, "SHOW jit").await), ("on".into(), "on".into()));
     // Sync ends the implicit transaction of the batch in which SET ran; an error undoes it.
     first.execute("RESET work_mem", &[]).await.unwrap();
     assert_eq!(one(&first, show).await, "4MB");

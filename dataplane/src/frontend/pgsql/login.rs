@@ -145,6 +145,9 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
 
     let StartupParameters { user: name, database, settings, .. } = parameters;
     let (settings, fixed) = Settings::from_startup(settings);
+    if let Some(text) = settings.unsuitable() {
+        return Err(ErrorFields::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text).into());
+    }
     let startup = fixed.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let key = PoolKey::new(KeyParts { user: name.clone(), database: database.clone(), startup, ..KeyParts::default() });
     let login = Login { password: user.password.clone() };

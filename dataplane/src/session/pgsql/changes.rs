@@ -1,6 +1,9 @@
 //! What a statement does to the session's parameters once it has succeeded (pgsql-dataplane.md 3.8).
 
-use quorumsql_wire::sql::{Class, Effects, PgsqlSession, PgsqlSet, Transaction, TransactionModes, parse_pgsql_session};
+use quorumsql_wire::pgsql::frontend::Bind;
+use quorumsql_wire::sql::{
+    Class, Effects, PgsqlConfig, PgsqlConfigValue, PgsqlSession, PgsqlSet, Transaction, TransactionModes, parse_pgsql_session,
+};
 
 /// Parameters that are more than a value, or whose value the lexer here depends on: setting one keeps the connection.
 const UNFOLLOWED: [&str; 7] = [
@@ -32,6 +35,8 @@ pub(crate) enum Change {
     Nothing,
     /// It sets these.
     Set(Vec<Setting>),
+    /// It sets these, by values of which some come with Bind.
+    Bound(Vec<PgsqlConfig>),
     /// It resets this one.
     Reset(String),
     /// It resets all.
@@ -64,15 +69,35 @@ pub(crate) fn changes(sql: &[u8], class: Class, effects: Effects) -> Option<Vec<
 
 /// Whether the SETs in a text, and its calls of `set_config`, are all among `changes`.
 pub(crate) fn is_followed(effects: Effects, changes: &[Change]) -> bool {
-    !effects.intersects(Effects::SET_CONFIG) || matches!(changes, [Change::Set(_) | Change::Role(_)])
+    !effects.intersects(Effects::SET_CONFIG) || matches!(changes, [Change::Set(_) | Change::Bound(_) | Change::Role(_)])
+}
+
+fn is_unfollowed(name: &str) -> bool {
+    UNFOLLOWED.contains(&name)
+}
+
+/// `standard_conforming_strings = on` only says how the lexer here reads strings anyway.
+fn is_as_read(name: &str, values: &[impl AsRef<str>]) -> bool {
+    let is_on = |value: &str| ["on", "true", "yes", "1"].iter().any(|on| on.eq_ignore_ascii_case(value));
+    name == "standard_conforming_strings" && matches!(values, [value] if is_on(value.as_ref()))
 }
 
 impl Change {
+    /// What it does with the values of a Bind.
+    pub(crate) fn bind(&self, bind: &Bind<'_>) -> Self {
+        match (self, bind.arguments()) {
+            // A text is the same in both formats.
+            (Self::Bound(calls), Ok(arguments)) => Self::of_calls(calls, &arguments.values).unwrap_or(Self::Unfollowed),
+            (Self::Bound(_), Err(_)) => Self::Unfollowed,
+            (other, _) => other.clone(),
+        }
+    }
+
     fn of(read: PgsqlSession) -> Self {
         match read {
             PgsqlSession::Nothing => Self::Nothing,
             PgsqlSession::Set(set) => Self::of_set(set),
-            PgsqlSession::SetConfig(calls) => Self::of_calls(calls),
+            PgsqlSession::SetConfig(calls) => Self::of_calls(&calls, &[]).unwrap_or(Self::Bound(calls)),
             PgsqlSession::Savepoint(name) => Self::Savepoint(name),
             PgsqlSession::RollbackTo(name) => Self::RollbackTo(name),
             PgsqlSession::UnlistenAll => Self::UnlistenAll,
@@ -108,7 +133,7 @@ impl Change {
         if name.starts_with("transaction_") {
             return Self::Nothing;
         }
-        if !name.bytes().all(is_plain) || UNFOLLOWED.contains(&name.as_str()) {
+        if !name.bytes().all(is_plain) || (is_unfollowed(&name) && !is_as_read(&name, values)) {
             return Self::Unfollowed;
         }
         let value = match (name.as_str(), values) {
@@ -122,18 +147,27 @@ impl Change {
         if value.len() > VALUE_LIMIT { Self::Unfollowed } else { Self::Set(vec![Setting { name, value }]) }
     }
 
-    fn of_calls(calls: Vec<(String, String, bool)>) -> Self {
+    /// `None` = a value is not among those given. NULL, which means the default, is not followed.
+    fn of_calls(calls: &[PgsqlConfig], values: &[Option<&[u8]>]) -> Option<Self> {
         let mut settings = Vec::with_capacity(calls.len());
-        for (name, value, is_local) in calls {
-            if is_local || name.starts_with("transaction_") {
+        for PgsqlConfig { name, value, local } in calls {
+            if *local || name.starts_with("transaction_") {
                 continue;
             }
-            if UNFOLLOWED.contains(&name.as_str()) || value.len() > VALUE_LIMIT {
-                return Self::Unfollowed;
-            }
-            settings.push(Setting { name, value });
+            let value = match value {
+                PgsqlConfigValue::Literal(value) => Some(value.as_str()),
+                PgsqlConfigValue::Bound(number) => {
+                    let index = usize::from(*number).checked_sub(1)?;
+                    values.get(index)?.and_then(|bytes| std::str::from_utf8(bytes).ok())
+                }
+            };
+            let Some(value) = value.filter(|value| value.len() <= VALUE_LIMIT && (!is_unfollowed(name) || is_as_read(name, &[*value])))
+            else {
+                return Some(Self::Unfollowed);
+            };
+            settings.push(Setting { name: name.clone(), value: value.to_owned() });
         }
-        Self::Set(settings)
+        Some(Self::Set(settings))
     }
 }
 
@@ -183,6 +217,8 @@ mod tests {
             ("RESET session_authorization", Authorization(true)),
             ("SET transaction_read_only = on", Nothing),
             ("SET standard_conforming_strings = off", Unfollowed),
+            ("SET standard_conforming_strings = On", set("standard_conforming_strings", "on")),
+            ("SELECT set_config('standard_conforming_strings', 'on', false)", set("standard_conforming_strings", "on")),
             ("RESET ALL", ResetAll),
             ("SET a = 1, 2", Unfollowed),
             ("SAVEPOINT a", Savepoint("a".into())),
@@ -195,6 +231,19 @@ mod tests {
             let read = parse_pgsql_session(sql.as_bytes(), false, 1).unwrap();
             assert_eq!(read.into_iter().map(Change::of).collect::<Vec<_>>(), [expected], "{sql}");
         }
+    }
+
+    #[test]
+    fn values_that_come_with_bind() {
+        let sql = b"SELECT set_config('jit', $2, false), set_config('a.b', $1, true)";
+        let change = Change::of(parse_pgsql_session(sql, false, 1).unwrap().remove(0));
+        let bind = |rest: &'static [u8]| change.bind(&Bind { portal: b"", statement: b"", rest });
+        assert!(is_followed(Effects::SET_CONFIG, std::slice::from_ref(&change)));
+        assert_eq!(bind(b"\0\0\0\x02\xff\xff\xff\xff\0\0\0\x02on\0\0"), set("jit", "on"));
+        assert_eq!(bind(b"\0\0\0\x02\0\0\0\x01x\xff\xff\xff\xff\0\0"), Change::Unfollowed, "NULL");
+        assert_eq!(bind(b"\0\0\0\x02\0\0\0\x01x\0\0\0\x01\xff\0\0"), Change::Unfollowed, "no UTF-8");
+        assert_eq!(bind(b"\0\0\0\x01\0\0\0\x01x\0\0"), Change::Unfollowed, "too few");
+        assert_eq!(bind(b"\0"), Change::Unfollowed);
     }
 
     #[test]

@@ -95,7 +95,8 @@ impl Parameters {
                 self.savepoints.truncate(index + 1);
                 self.now = self.savepoints[index].1.clone();
             }
-            Change::Unfollowed => return Err(NotFollowed),
+            // What is bound has been resolved; by the simple protocol it is an error.
+            Change::Unfollowed | Change::Bound(_) => return Err(NotFollowed),
             Change::Nothing | Change::Role(_) | Change::Authorization(_) | Change::UnlistenAll => {}
         }
         Ok(())

@@ -37,6 +37,18 @@ impl Settings {
         (Self(aligned), Self(fixed))
     }
 
+    /// Why no client can start with these: what they make of the session cannot be given to any connection and taken away again.
+    pub(crate) fn unsuitable(&self) -> Option<&'static str> {
+        let off = |value: &str| ["off", "false", "no", "0"].iter().any(|off| off.eq_ignore_ascii_case(value.trim()));
+        if self.get("search_path").is_some_and(|path| path.to_ascii_lowercase().contains("pg_temp")) {
+            return Some("a search_path with pg_temp cannot be a start-up parameter: use SET in the session");
+        }
+        if self.get("standard_conforming_strings").is_some_and(off) {
+            return Some("standard_conforming_strings = off cannot be a start-up parameter: use SET in the session");
+        }
+        None
+    }
+
     /// Notes a value.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         match self.0.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
@@ -103,6 +115,19 @@ mod tests {
         let (aligned, fixed) = Settings::from_startup(pairs.to_vec());
         assert_eq!(aligned, settings(&[("a", "2"), ("b", "3")]));
         assert_eq!(fixed.iter().collect::<Vec<_>>(), [("post_auth_delay", "4")]);
+    }
+
+    #[test]
+    fn what_no_session_can_start_with() {
+        for (name, value, refused) in [
+            ("search_path", "public, PG_TEMP", true),
+            ("search_path", "\"$user\", public", false),
+            ("standard_conforming_strings", "Off", true),
+            ("standard_conforming_strings", "on", false),
+            ("application_name", "pg_temp", false),
+        ] {
+            assert_eq!(settings(&[(name, value)]).unsuitable().is_some(), refused, "{name} {value}");
+        }
     }
 
     #[test]

@@ -30,8 +30,8 @@ pub use class::{Class, Transaction};
 pub use effects::Effects;
 pub use mysql::{MysqlSet, SetItem, SetScope, SetValue, parse_mysql_set, parse_mysql_use, scan_mysql};
 pub use pgsql::{
-    PgsqlSession, PgsqlSet, PreparedName, PreparedUse, TransactionModes, parse_pgsql_session, parse_pgsql_set, pgsql_prepared_names,
-    scan_pgsql,
+    PgsqlConfig, PgsqlConfigValue, PgsqlSession, PgsqlSet, PreparedName, PreparedUse, TransactionModes, parse_pgsql_session,
+    parse_pgsql_set, pgsql_prepared_names, scan_pgsql,
 };
 pub use skeleton::{Dialect, MAX_SKELETON, skeleton};
 pub use spooky::spooky_hash64;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frame::HEADER_LENGTH;
 use quorumsql_wire::pgsql::scanner::Step;
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::Effects;
@@ -176,6 +177,11 @@ impl Attached {
                         cut.replace(chunk, at, at + size, &text);
                     }
                 }
+                Ok(Reply::Forward) if message == tag::NOTIFICATION => {
+                    if let Some(text) = self.own_notification(&chunk[at..at + size]) {
+                        cut.replace(chunk, at, at + size, &text);
+                    }
+                }
                 Ok(Reply::Forward) => {}
                 Ok(Reply::Swallow) => cut.replace(chunk, at, at + size, &[]),
                 Ok(Reply::Replace(text)) => cut.replace(chunk, at, at + size, &text),
@@ -187,6 +193,13 @@ impl Attached {
             at += size;
             self.insert_own(chunk, at, cut);
         }
+    }
+
+    /// A notification that the session has sent itself, with the process id that it knows as its own; `None` = it is another's.
+    fn own_notification(&self, message: &[u8]) -> Option<Vec<u8>> {
+        let own = self.conn.key.as_ref()?.pid.to_be_bytes();
+        let sender = message.get(HEADER_LENGTH..HEADER_LENGTH + 4)?;
+        (sender == own).then(|| [&message[..HEADER_LENGTH], &self.session.to_be_bytes(), &message[HEADER_LENGTH + 4..]].concat())
     }
 
     /// Answers of our own come behind the message that made them due, once all of it is through.

@@ -365,7 +365,7 @@ impl Exchange<'_> {
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
         self.count_bind(bind.portal, bind.statement);
         let statement = self.on_server(bind.statement);
-        self.note_portal(bind.portal, bind.statement);
+        self.note_portal(bind.portal, bind.statement, Some(&bind));
         match statement {
             Ok(None) => {
                 self.push(Expected::Bind(None));
@@ -402,7 +402,7 @@ impl Exchange<'_> {
                 return Ok(super::request::drop_message(header, input));
             }
         };
-        self.note_portal(portal, name);
+        self.note_portal(portal, name, None);
         let start = HEADER_LENGTH + name_end + 1;
         let server_name = statement.as_ref().map(|statement| statement.server_name()).unwrap_or_default();
         let length = header.body - (name.len()) + server_name.len() + 4;
@@ -493,9 +493,12 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Notes a portal whose statement does something to parameters.
-    fn note_portal(&mut self, portal: &[u8], statement: &[u8]) {
-        let statement = self.known(statement).filter(|statement| statement.change.is_some()).map(Rc::clone);
+    /// Notes a portal whose statement does something to parameters; `bind` if its values are at hand.
+    fn note_portal(&mut self, portal: &[u8], statement: &[u8], bind: Option<&Bind<'_>>) {
+        let mut statement = self.known(statement).filter(|statement| statement.change.is_some()).map(Rc::clone);
+        if let Some((change @ Change::Bound(_), bind)) = statement.as_ref().and_then(|statement| statement.change.as_ref()).zip(bind) {
+            statement = Some(Rc::new(Statement { change: Some(change.bind(bind)), ..Statement::default() }));
+        }
         let Some(server) = &mut self.server else { return };
         server.portals.retain(|(known, _)| **known != *portal);
         match statement {

@@ -5,6 +5,26 @@ use super::set::{PgsqlSet, parse_pgsql_set};
 use crate::sql::keyword::Keyword;
 use crate::sql::token::Token;
 
+/// One call of `set_config` in a list of SELECT.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PgsqlConfig {
+    /// Parameter, in lower case.
+    pub name: String,
+    /// Its new value.
+    pub value: PgsqlConfigValue,
+    /// For the transaction only.
+    pub local: bool,
+}
+
+/// The value in a call of `set_config`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PgsqlConfigValue {
+    /// A string.
+    Literal(String),
+    /// `$n`, which Bind has; counted from 1.
+    Bound(u16),
+}
+
 /// What one statement does to the session's parameters, once it has succeeded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PgsqlSession {
@@ -12,8 +32,8 @@ pub enum PgsqlSession {
     Nothing,
     /// SET or RESET.
     Set(PgsqlSet),
-    /// `SELECT set_config(…)` and nothing else: names, values and whether for the transaction only.
-    SetConfig(Vec<(String, String, bool)>),
+    /// SELECT of calls of `set_config` and perhaps of `current_setting`, and nothing else.
+    SetConfig(Vec<PgsqlConfig>),
     /// SAVEPOINT of this name.
     Savepoint(String),
     /// ROLLBACK TO the savepoint of this name.
@@ -110,8 +130,9 @@ impl Words<'_> {
         })
     }
 
-    /// Behind SELECT: a list of `set_config('name', 'value', true | false)`.
-    fn set_config(&mut self, sql: &[u8]) -> Option<Vec<(String, String, bool)>> {
+    /// Behind SELECT: a list of `set_config('name', 'value' | $n, true | false)` and `current_setting('name')`, with or
+    /// without a name for the column.
+    fn set_config(&mut self, sql: &[u8]) -> Option<Vec<PgsqlConfig>> {
         let mut calls = Vec::new();
         loop {
             let mut word = self.lexer.next();
@@ -119,25 +140,49 @@ impl Words<'_> {
                 (self.lexer.next() == Token::Symbol(b'.')).then_some(())?;
                 word = self.lexer.next();
             }
-            matches!(word, Token::Word(Keyword::SetConfig, _)).then_some(())?;
             self.symbol(b'(')?;
-            let name = self.literal(sql)?;
-            self.symbol(b',')?;
-            let value = self.literal(sql)?;
-            self.symbol(b',')?;
-            let is_local = match self.lexer.next() {
-                Token::Word(Keyword::True, _) => true,
-                Token::Word(Keyword::False, _) => false,
+            match word {
+                Token::Word(Keyword::SetConfig, _) => calls.push(self.call(sql)?),
+                Token::Word(_, name) if name.eq_ignore_ascii_case(b"current_setting") => {
+                    self.literal(sql)?;
+                    self.symbol(b')')?;
+                }
                 _ => return None,
-            };
-            self.symbol(b')')?;
-            calls.push((name.to_ascii_lowercase(), value, is_local));
-            match self.lexer.next() {
+            }
+            let mut behind = self.lexer.next();
+            if matches!(behind, Token::Word(_, word) if word.eq_ignore_ascii_case(b"as")) {
+                matches!(self.lexer.next(), Token::Word(..) | Token::Quoted(_)).then_some(())?;
+                behind = self.lexer.next();
+            }
+            match behind {
                 Token::Symbol(b',') => {}
                 Token::End | Token::Symbol(b';') => return Some(calls),
                 _ => return None,
             }
         }
+    }
+
+    /// The arguments of `set_config` and the parenthesis behind them.
+    fn call(&mut self, sql: &[u8]) -> Option<PgsqlConfig> {
+        let name = self.literal(sql)?.to_ascii_lowercase();
+        self.symbol(b',')?;
+        let value = match self.lexer.next() {
+            Token::String(inner) => PgsqlConfigValue::Literal(plain_string(sql, inner)?),
+            Token::Symbol(b'$') => {
+                let before = sql.get(..self.lexer.position())?;
+                let digits = &before[before.iter().rposition(|byte| *byte == b'$')? + 1..];
+                PgsqlConfigValue::Bound(std::str::from_utf8(digits).ok()?.parse().ok()?)
+            }
+            _ => return None,
+        };
+        self.symbol(b',')?;
+        let local = match self.lexer.next() {
+            Token::Word(Keyword::True, _) => true,
+            Token::Word(Keyword::False, _) => false,
+            _ => return None,
+        };
+        self.symbol(b')')?;
+        Some(PgsqlConfig { name, value, local })
     }
 
     fn symbol(&mut self, wanted: u8) -> Option<()> {
@@ -193,7 +238,8 @@ mod tests {
             let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
             Set(PgsqlSet::Parameter { local: false, name: name.into(), values })
         };
-        let config = |value: &str, local| SetConfig(vec![("app.x".into(), value.into(), local)]);
+        let call = |name: &str, value, local| PgsqlConfig { name: name.into(), value, local };
+        let config = |value: &str, local| SetConfig(vec![call("app.x", PgsqlConfigValue::Literal(value.into()), local)]);
         for (sql, expected) in [
             ("", vec![]),
             (";; -- nothing", vec![]),
@@ -209,7 +255,12 @@ mod tests {
             ("SELECT set_config('app.X', 'it''s', false)", vec![config("it's", false)]),
             ("SELECT pg_catalog.set_config('app.x', '', true);", vec![config("", true)]),
             ("SELECT set_config('app.x', E'a\\n', true)", vec![Nothing]),
-            ("SELECT set_config('app.x', $1, true)", vec![Nothing]),
+            ("SELECT set_config('app.x', $1, true)", vec![SetConfig(vec![call("app.x", PgsqlConfigValue::Bound(1), true)])]),
+            ("SELECT set_config('app.x', $65536, true)", vec![Nothing]),
+            ("SELECT set_config('app.x', $1 || 'a', true)", vec![Nothing]),
+            ("SELECT current_setting('a') AS cur, set_config('app.x', '', false) AS \"New\"", vec![config("", false)]),
+            ("SELECT current_setting($1), set_config('app.x', '', false)", vec![Nothing]),
+            ("SELECT set_config('app.x', '', false) AS", vec![Nothing]),
             ("SELECT set_config('app.x', 'y', false) FROM t", vec![Nothing]),
             ("SELECT set_config('app.x', 'y', false), 1", vec![Nothing]),
         ] {
