@@ -154,6 +154,7 @@ const STATES: &[(Kept, &[&str], &str)] = &[
     (Shared, &["SELECT nonsense", "SELECT COUNT(*) > -1 FROM ids"], "SELECT @@warning_count + 0"),
     (Shared, &["SET STATEMENT max_statement_time = 5 FOR SELECT 4"], "SELECT @@max_statement_time"),
     (Shared, &["SET STATEMENT sql_mode = 'NO_BACKSLASH_ESCAPES' FOR SELECT 4"], r"SELECT 'a\''"),
+    (Shared, &["SET PASSWORD FOR other@localhost = 'p'"], "SELECT 1"),
     (Shared, &["SHOW GRANTS FOR demo@'%'", "CREATE OR REPLACE DEFINER=demo@'%' VIEW defined AS SELECT 1"], "SELECT 1"),
     // What is not tracked.
     (Pinned, &["SET STATEMENT max_statement_time = 5 FOR SELECT sets()"], "SELECT @inside"),

@@ -50,6 +50,8 @@ const CERTAIN: &[&str] = &[
 pub(crate) fn parse(sql: &[u8], backslash: bool, default_names: &DefaultNames<'_>) -> SetStatement {
     let parsed = if is_conditional(sql) { None } else { parse_mysql_set(sql, backslash) };
     match parsed {
+        // It is the account's, not the session's.
+        None if is_password(sql) => SetStatement::Global,
         None => SetStatement::Untracked { single: false },
         Some(MysqlSet::Transaction { scope, isolation, read_only }) => transaction(scope, isolation, read_only),
         Some(MysqlSet::Items(items)) => list(items, default_names),
@@ -73,6 +75,12 @@ fn is_conditional(sql: &[u8]) -> bool {
     let digits: String = sql[at + 3..].iter().take(6).take_while(|byte| byte.is_ascii_digit()).map(|byte| char::from(*byte)).collect();
     let for_all = digits.parse().is_ok_and(|version: u32| version <= FOR_ALL);
     !(for_all && sql[at + 2] == b'!' && sql[..at].iter().all(u8::is_ascii_whitespace))
+}
+
+fn is_password(sql: &[u8]) -> bool {
+    let mut words = sql.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    ["set", "password"].iter().all(|wanted| words.next().is_some_and(|word| word.eq_ignore_ascii_case(wanted.as_bytes())))
+        && !sql.contains(&b',')
 }
 
 fn transaction(scope: Option<SetScope>, isolation: Option<&str>, read_only: Option<bool>) -> SetStatement {

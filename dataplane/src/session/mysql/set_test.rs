@@ -97,13 +97,18 @@ fn all_else_is_not_absorbed() {
         ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", true),
         ("SET GLOBAL max_connections=10, autocommit=0", false),
         ("SET GLOBAL max_connections=@a", true),
-        ("SET PASSWORD = 'x'", false),
         ("SET", false),
         ("SETautocommit=0", false),
     ] {
         assert_eq!(of(text), SetStatement::Untracked { single }, "{text}");
     }
-    for text in ["SET GLOBAL max_connections = 10", "SET @@global.read_only=ON", "SET GLOBAL TRANSACTION READ ONLY"] {
+    for text in [
+        "SET PASSWORD FOR u@localhost = 'p'",
+        "SET PASSWORD = 'x'",
+        "SET GLOBAL max_connections = 10",
+        "SET @@global.read_only=ON",
+        "SET GLOBAL TRANSACTION READ ONLY",
+    ] {
         assert_eq!(of(text), SetStatement::Global, "{text}");
     }
     let names = DefaultNames { charset: "", collation: "" };

@@ -55,16 +55,26 @@ impl Exchange<'_> {
             return Route::Refused(ErrorFields::error(sqlstate::INSUFFICIENT_PRIVILEGE, &*text));
         }
         let hostgroup = decision.destination.unwrap_or_else(|| self.default_hostgroup());
-        match self.guarded(hostgroup, class, effects, decision.destination_rule) {
+        match self.guarded(hostgroup, class, effects, decision.destination_rule, Some(looked)) {
             Ok(hostgroup) => Route::To(hostgroup, decision.multiplex),
             Err(fields) => Route::Refused(fields),
         }
     }
 
     /// The hostgroup that the guard lets a statement have.
-    fn guarded(&self, hostgroup: HostgroupId, class: Class, effects: Effects, rule: Option<usize>) -> Result<HostgroupId, ErrorFields> {
+    fn guarded(
+        &self,
+        hostgroup: HostgroupId,
+        class: Class,
+        effects: Effects,
+        rule: Option<usize>,
+        looked: Option<Looked<'_>>,
+    ) -> Result<HostgroupId, ErrorFields> {
         let side = &self.config.pgsql;
         let verdict = guard(&side.domains, hostgroup, class, effects, &Facts::default(), side.variables.routing_guard);
+        if let Some(Looked { digest, digest_text, .. }) = looked {
+            self.client.ctx.shared().guard_told.tell(digest, digest_text, hostgroup, &verdict);
+        }
         let count = || {
             self.client.ctx.stats(Protocol::Pgsql).guarded.add(1);
             if let Some(rule) = rule {
@@ -134,7 +144,7 @@ impl Exchange<'_> {
     /// FunctionCall: it may do anything, so it goes to the default hostgroup's writer.
     pub(super) fn route_function_call(&mut self) -> Result<Done, End> {
         self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
-        match self.guarded(self.default_hostgroup(), Class::Other, Effects::NONE, None) {
+        match self.guarded(self.default_hostgroup(), Class::Other, Effects::NONE, None, None) {
             Ok(hostgroup) => {
                 self.decided = Some(Unit { class: Class::Other, ..Unit::default() });
                 Ok(Done::Attach(hostgroup))

@@ -98,6 +98,7 @@ impl Statement {
                 self.accounts |= match self.previous {
                     None => matches!(word, Keyword::Grant | Keyword::Revoke),
                     Some(Keyword::Show) => text.eq_ignore_ascii_case(b"grants"),
+                    Some(Keyword::Set) => text.eq_ignore_ascii_case(b"password"),
                     // Before a view, or a body that is not run now.
                     Some(_) if self.class == Class::Ddl && word == Keyword::Unknown && text.eq_ignore_ascii_case(b"definer") => true,
                     Some(Keyword::Create | Keyword::Alter | Keyword::Drop | Keyword::Rename) => text.eq_ignore_ascii_case(b"user"),

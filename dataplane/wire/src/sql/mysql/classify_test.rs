@@ -120,6 +120,7 @@ fn statements_with_effects() {
         ("REVOKE ALL ON x.* FROM u@a.b, `v`@localhost", Class::Ddl, Effects::NONE),
         ("DROP USER u@localhost, v@localhost", Class::Ddl, Effects::NONE),
         ("SHOW GRANTS FOR u@localhost", Class::Neutral, Effects::NONE),
+        ("SET PASSWORD FOR u@localhost = 'p'", Class::Set, Effects::NONE),
         ("CREATE OR REPLACE DEFINER=u@'%' VIEW v AS SELECT 1", Class::Ddl, Effects::NONE),
         ("CREATE DEFINER = u@'%' PROCEDURE p() SET @a = 1", Class::Ddl, Effects::NONE),
         ("CREATE TABLE t AS SELECT @user AS user", Class::Ddl, Effects::USER_VARIABLE),
