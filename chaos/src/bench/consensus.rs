@@ -8,6 +8,7 @@ use mysql_async::prelude::Queryable as _;
 use quorumsql_chaos::cluster::Demo;
 use tokio::task::JoinSet;
 
+use super::Extent;
 use super::clients::{admin, execute, traffic};
 use super::failover::failover;
 use super::report::{Table, figure, fine, median, percentile};
@@ -33,7 +34,7 @@ struct Tables {
 }
 
 /// Each size of cluster in turn; what has been measured is printed even when one fails.
-pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
+pub(super) async fn run(extent: Extent) -> anyhow::Result<()> {
     let gaps = "### The leader ends: milliseconds until the next write through another node";
     let mut tables = Tables {
         times: Table::new("### Consensus", &["nodes", "what", "p50 ms", "p99 ms", "a second"]),
@@ -41,9 +42,9 @@ pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
         idle: Table::new("### Nodes without clients", &["nodes", "CPU % of a core, each node"]),
     };
     let mut outcome = Ok(());
-    for nodes in [1, 3, 5] {
+    for &nodes in extent.clusters {
         eprintln!("consensus, {nodes} nodes");
-        outcome = measure(&mut tables, nodes, seconds).await.with_context(|| format!("a cluster of {nodes}"));
+        outcome = measure(&mut tables, nodes, extent).await.with_context(|| format!("a cluster of {nodes}"));
         if outcome.is_err() {
             break;
         }
@@ -53,7 +54,8 @@ pub(crate) async fn run(seconds: u64) -> anyhow::Result<()> {
 }
 
 /// All figures of a cluster of this size.
-async fn measure(tables: &mut Tables, nodes: usize, seconds: u64) -> anyhow::Result<()> {
+async fn measure(tables: &mut Tables, nodes: usize, extent: Extent) -> anyhow::Result<()> {
+    let Extent { seconds, ends, .. } = extent;
     let mut demo = Demo::start(nodes, &[]);
     tables.idle.row(vec![nodes.to_string(), idle_cpu(&demo, nodes, seconds).await?]);
     let mut add = |what: &str, times: Vec<f64>, took: Duration| {
@@ -76,7 +78,7 @@ async fn measure(tables: &mut Tables, nodes: usize, seconds: u64) -> anyhow::Res
     let all: Vec<usize> = (1..=nodes).collect();
     add("commit through all nodes, 64 writers", writers(&demo, &all, WRITERS, duration).await?, duration);
     if nodes > 1 {
-        for (how, times) in failover(&mut demo, nodes).await? {
+        for (how, times) in failover(&mut demo, nodes, ends).await? {
             let (longest, count) = (percentile(times.iter().copied(), 1.0), times.len().to_string());
             tables.gaps.row(vec![nodes.to_string(), how.into(), format!("{:.0}", median(times)), format!("{longest:.0}"), count]);
         }

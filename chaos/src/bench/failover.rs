@@ -10,15 +10,13 @@ use quorumsql_chaos::process::Signal;
 use super::clients::admin;
 use super::consensus::{insert, leader, millis};
 
-/// Leaders that are ended in each way.
-const TIMES: usize = 3;
 /// Nothing takes longer unless it hangs.
 const HANG: Duration = Duration::from_secs(60);
 
-/// Milliseconds for each way of ending.
-pub(crate) async fn failover(demo: &mut Demo, nodes: usize) -> anyhow::Result<Vec<(&'static str, Vec<f64>)>> {
+/// Milliseconds for each way of ending, `ends` times each.
+pub(crate) async fn failover(demo: &mut Demo, nodes: usize, ends: usize) -> anyhow::Result<Vec<(&'static str, Vec<f64>)>> {
     let (mut killed, mut stopped) = (Vec::new(), Vec::new());
-    for _ in 0..TIMES {
+    for _ in 0..ends {
         killed.push(kill(demo, nodes).await?);
         stopped.push(stop(demo, nodes).await?);
     }

@@ -13,6 +13,7 @@ mod snapshot;
 mod usage;
 
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
@@ -51,6 +52,30 @@ pub(crate) struct BenchArgs {
     /// Users in the snapshot.
     #[arg(long, default_value_t = 100_000)]
     users: usize,
+    /// All figures in half the time: runs of a second, no cluster of five, one end of a leader of each kind, 21,000 users.
+    #[arg(long, conflicts_with_all = ["seconds", "users"])]
+    short: bool,
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    seconds: u64,
+    users: usize,
+    /// Sizes of clusters.
+    clusters: &'static [usize],
+    /// Leaders that are ended in each way.
+    ends: usize,
+}
+
+impl BenchArgs {
+    fn extent(&self) -> Extent {
+        if self.short {
+            // As many users as make a snapshot necessary, with some to spare.
+            return Extent { seconds: 1, users: 21_000, clusters: &[1, 3], ends: 1 };
+        }
+        Extent { seconds: self.seconds, users: self.users, clusters: &[1, 3, 5], ends: 3 }
+    }
 }
 
 /// Runs the parts one after the other; each prints its tables when it is done. One that fails says why, and the others
@@ -63,24 +88,28 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     build()?;
     println!("## quorumsql-chaos bench\n\n{}", machine());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (extent, started) = (args.extent(), Instant::now());
     let clients: Vec<usize> = args.clients.iter().copied().map(usize::from).collect();
     let mut failed = 0_u32;
     for part in [Part::Mysql, Part::Pgsql, Part::Memory, Part::Consensus, Part::Snapshot] {
         if !args.parts.is_empty() && !args.parts.contains(&part) {
             continue;
         }
+        let begin = Instant::now();
         let outcomes = match part {
-            Part::Mysql => vec![point_selects(Protocol::Mysql, &clients, args.seconds)],
-            Part::Pgsql => vec![point_selects(Protocol::Pgsql, &clients, args.seconds)],
-            Part::Memory => [Protocol::Mysql, Protocol::Pgsql].map(|protocol| memory(&runtime, protocol, args.seconds)).into(),
-            Part::Consensus => vec![runtime.block_on(consensus::run(args.seconds))],
-            Part::Snapshot => vec![runtime.block_on(snapshot::run(args.users))],
+            Part::Mysql => vec![point_selects(Protocol::Mysql, &clients, extent.seconds)],
+            Part::Pgsql => vec![point_selects(Protocol::Pgsql, &clients, extent.seconds)],
+            Part::Memory => [Protocol::Mysql, Protocol::Pgsql].map(|protocol| memory(&runtime, protocol, extent.seconds)).into(),
+            Part::Consensus => vec![runtime.block_on(consensus::run(extent))],
+            Part::Snapshot => vec![runtime.block_on(snapshot::run(extent.users))],
         };
         for error in outcomes.into_iter().filter_map(Result::err) {
             println!("\nended before its time: {error:#}\n");
             failed += 1;
         }
+        println!("{part:?}: {} s, load {} at its end", begin.elapsed().as_secs(), load());
     }
+    println!("all: {} s", started.elapsed().as_secs());
     ensure!(failed == 0, "{failed} measurements ended before their time, for the reasons above");
     Ok(())
 }
@@ -124,6 +153,12 @@ fn build() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Load of the machine over the last minute.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
+
 /// What the figures depend on.
 fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -132,12 +167,12 @@ fn machine() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name"))
         .map_or_else(String::new, |name| name.trim_start_matches(['\t', ' ', ':']).to_owned());
-    let (kernel, load) = (read("/proc/sys/kernel/osrelease"), read("/proc/loadavg"));
+    let kernel = read("/proc/sys/kernel/osrelease");
     let profile = if cfg!(debug_assertions) { "; a debug build: its figures say nothing about speed" } else { "" };
     format!(
         "{cores} cores ({model}), Linux {}, load {} at the start; node {}{profile}; everything on loopback, medians of {} interleaved runs",
         kernel.trim(),
-        load.split(' ').next().unwrap_or_default(),
+        load(),
         binary().display(),
         compare::PASSES,
     )
