@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Makes this node a member of an existing cluster.
     Join(JoinArgs),
+    /// Gives the only voter of a cluster a new log when its own is damaged; the node must not run.
+    RaftRebuild(ConfigArgs),
     /// Asks a running node through gRPC.
     Ctl(CtlArgs),
     /// Reads the bootstrap file and the environment and prints what a node would use.

@@ -50,6 +50,7 @@ fn answer(command: Command) -> anyhow::Result<()> {
         Command::Demo(args) => process::control_runtime()?.block_on(demo::run(&args)),
         Command::Init(args) => process::control_runtime()?.block_on(init(&args)),
         Command::Join(args) => process::control_runtime()?.block_on(join(&args)),
+        Command::RaftRebuild(args) => process::control_runtime()?.block_on(raft_rebuild(&args)),
         Command::Token(args) => match args.verb {
             TokenVerb::Create(args) => {
                 println!("{}", process::control_runtime()?.block_on(ctl::create_token(&args))?);
@@ -94,6 +95,13 @@ async fn join(args: &JoinArgs) -> anyhow::Result<()> {
     let config = NodeConfig::load(args.config.config.as_deref())?;
     let report = membership::join(&wiring::raft_options(&config), &args.token, &args.peer, args.replace).await?;
     println!("node {} (slot {}) of cluster {}; start it with `quorumsql run`", report.node_id, report.slot, report.cluster_id);
+    Ok(())
+}
+
+async fn raft_rebuild(args: &ConfigArgs) -> anyhow::Result<()> {
+    let config = NodeConfig::load(args.config.as_deref())?;
+    let report = membership::rebuild(&wiring::raft_options(&config)).await?;
+    println!("new raft log; this node goes on after change {}; the damaged log is in {}", report.applied_index, report.damaged.display());
     Ok(())
 }
 

@@ -287,8 +287,8 @@ async fn open_storage(layout: &Layout, options: &RaftOptions, identity: &Identit
     tokio::task::spawn_blocking(open).await.map_err(|e| StartError::Storage(format!("{}: {e}{REMEDY}", raft.display())))?
 }
 
-/// Whose a log is.
-fn owner(identity: &Identity) -> String {
+/// How a log names the node to which it belongs.
+pub(crate) fn owner(identity: &Identity) -> String {
     format!("cluster {} node {} incarnation {}", identity.cluster_id, identity.node_id, identity.incarnation)
 }
 

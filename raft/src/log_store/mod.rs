@@ -66,7 +66,7 @@ pub(crate) struct LogStore {
 
 /// What to do about a log that cannot be read any more.
 pub(crate) const REMEDY: &str = "; the log is damaged: remove this member (`quorumsql ctl remove ID` through another node), \
-    set its data directory aside and join it again";
+    set its data directory aside and join it again; a cluster's only voter is helped by `quorumsql raft-rebuild`";
 
 /// Reads the log and the vote; any number of them.
 #[derive(Clone)]
