@@ -235,6 +235,9 @@ impl Link {
         if let Some(early) = self.state.early.take() {
             return IdleCheck::Bytes(early);
         }
+        if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(None)) {
+            return IdleCheck::Quiet;
+        }
         let mut chunk = self.chunks.take();
         match self.look(&mut Look::Glance, &mut chunk) {
             Poll::Ready(Ok(count)) if count > 0 => IdleCheck::Bytes(chunk),
@@ -255,7 +258,7 @@ impl Link {
         if let Some(early) = self.state.early.take() {
             return Poll::Ready(Ok(early));
         }
-        if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(cx)) {
+        if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(Some(cx))) {
             return Poll::Pending;
         }
         let mut chunk = if self.state.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };

@@ -50,9 +50,10 @@ impl Socket {
         Poll::Ready(Ok(count))
     }
 
-    /// Whether a read would have to wait for sure; the task is woken when it need not. Spares the buffer that a read takes.
-    pub(super) fn is_quiet(&self, cx: &Context<'_>) -> bool {
-        matches!(self, Self::Tcp(socket) | Self::Unix(socket) if socket.is_quiet(cx))
+    /// Whether a read would have to wait for sure. Spares the buffer that a read takes. The task of `waiting` is woken when
+    /// there is something.
+    pub(super) fn is_quiet(&self, waiting: Option<&Context<'_>>) -> bool {
+        matches!(self, Self::Tcp(socket) | Self::Unix(socket) if socket.is_quiet(waiting))
     }
 
     /// As `poll_read`, in the way that `look` says.

@@ -140,10 +140,10 @@ impl Driven {
         Ok(fd)
     }
 
-    /// Whether there is nothing to read as far as the driver knows; the task is woken when there is.
-    pub(crate) fn is_quiet(&self, cx: &Context<'_>) -> bool {
+    /// Whether there is nothing to read as far as the driver knows. The task of `waiting` is woken when there is.
+    pub(crate) fn is_quiet(&self, waiting: Option<&Context<'_>>) -> bool {
         let quiet = !self.watch.0.readable.get();
-        if quiet {
+        if let (true, Some(cx)) = (quiet, waiting) {
             keep(&self.watch.0.reader, cx);
         }
         quiet

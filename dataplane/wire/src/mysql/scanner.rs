@@ -224,8 +224,10 @@ impl AnswerScanner {
                 break;
             }
             let shorter = self.on_control(&mut bytes[at..after])?;
-            bytes.copy_within(after..end, after - shorter);
-            end -= shorter;
+            if shorter > 0 {
+                bytes.copy_within(after..end, after - shorter);
+                end -= shorter;
+            }
             at = after - shorter;
             self.last_sequence = Some(sequence);
         }
