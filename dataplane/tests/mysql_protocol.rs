@@ -170,6 +170,7 @@ fn cursors_types_and_long_data() {
         setup.variables.server_version = version.into();
         let proxy = setup.start();
         schemas_show_no_warnings_of_others(&mut Raw::log_in(proxy.port, PLAIN), &mut Raw::log_in(proxy.port, PLAIN));
+        state_that_shows_late(proxy.port, version);
         ignoring_space(&mut Raw::log_in(proxy.port, PLAIN | Capabilities::IGNORE_SPACE), keeps);
     }
 }
@@ -184,6 +185,35 @@ fn schemas_show_no_warnings_of_others(one: &mut Raw, two: &mut Raw) {
         assert_eq!(OkPacket::decode(&payload, PLAIN).unwrap().warnings, 0);
         one.query("DO 1");
         one.ok();
+    }
+}
+
+/// An EOF cannot tell what has changed: MySQL does so in the next OK, which must not be another session's.
+fn state_that_shows_late(port: u16, version: &str) {
+    let (mut one, mut two, mut three) = (Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN));
+    let select = |raw: &mut Raw, sql: &str| {
+        raw.query(sql);
+        raw.columns();
+        let row = raw.packet();
+        raw.until_eof();
+        row
+    };
+    one.query("CREATE FUNCTION hides() RETURNS INT NO SQL BEGIN SET @hidden = 2; RETURN 1; END");
+    one.ok();
+    assert_eq!(select(&mut one, "SELECT hides()"), b"\x011", "{version}");
+    assert_eq!(select(&mut one, "SELECT @hidden"), b"\x012", "{version}: its own");
+    one.command(byte::QUIT, &[]);
+    assert_eq!(select(&mut two, "SELECT hides()"), b"\x011", "{version}");
+    two.command(byte::QUIT, &[]);
+    assert_eq!(select(&mut three, "SELECT @hidden IS NULL"), b"\x011", "{version}: another's");
+    three.command(byte::QUIT, &[]);
+    // A hint sets a variable for a moment: nobody else's statement is told so, and keeps the connection for it.
+    let (mut one, mut two, mut three) = (Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN));
+    assert_eq!(select(&mut one, "SELECT /*+ SET_VAR(sort_buffer_size = 262144) */ 1"), b"\x011", "{version}");
+    one.command(byte::QUIT, &[]);
+    for raw in [&mut two, &mut three] {
+        raw.query("DO 1");
+        raw.ok();
     }
 }
 

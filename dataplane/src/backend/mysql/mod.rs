@@ -138,6 +138,11 @@ impl BackendState {
         }
     }
 
+    /// MySQL tells that the session has changed with the next OK, not with the EOF of the result set that changed it.
+    pub(crate) fn tells_late(&self) -> bool {
+        self.product == Product::Mysql && self.tracks && !self.capabilities.contains(Capabilities::DEPRECATE_EOF)
+    }
+
     /// Takes over what an answer says about the connection.
     pub(crate) fn on_answer(&mut self, answer: &Answer) -> Changed {
         if let Some(status) = answer.status {
@@ -160,6 +165,9 @@ impl BackendState {
         }
         // A new schema is reported as changed state, too.
         changed.untracked |= state && !changed.schema;
+        // MariaDB's EOF has the flag, but no place for what it means.
+        let flagged = answer.status.is_some_and(|status| status.contains(Status::SESSION_STATE_CHANGED));
+        changed.untracked |= flagged && answer.state.is_empty();
         changed
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use quorumsql_wire::mysql::scanner::Answer;
+use quorumsql_wire::mysql::command::byte;
+use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::track::{Change, changes};
 use quorumsql_wire::mysql::{Status, error_code};
 use quorumsql_wire::sql::Effects;
@@ -15,6 +16,7 @@ use crate::backend::mysql::counts::CountsOf;
 use crate::backend::mysql::diagnostics::Diagnostics;
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
+use crate::session::mysql::calls;
 use crate::session::mysql::pins::{Failed, Pins, Sent};
 use crate::session::mysql::set_for;
 use crate::session::mysql::state::InsertId;
@@ -24,7 +26,7 @@ use crate::stats::digests::RowCounts;
 impl Client {
     /// Takes over what the answer says, and decides whether the connection is kept.
     pub(super) async fn settle(&mut self, mut server: PooledConnection<Mysql>, plan: &Plan, work: &Work<'_>, answer: Answer) {
-        let changed = server.state.on_answer(&answer);
+        let mut changed = server.state.on_answer(&answer);
         let preparing = matches!(work, Work::Prepare { .. });
         let failed = if answer.error.is_some() { Failed::Yes } else { Failed::No };
         // Not every server tells what a USE has done.
@@ -48,6 +50,9 @@ impl Client {
         self.note_last(effects, &answer, preparing);
         if !preparing {
             server.state.counts_of = self.counts();
+        }
+        if answer.last_rows.is_some() && server.state.tells_late() && work.sql().is_some_and(calls::may_call_stored) {
+            changed.untracked |= self.ask_for_changes(&mut server).await;
         }
         let pins = &mut self.state.pins;
         if !preparing {
@@ -76,6 +81,16 @@ impl Client {
             self.prepared_parameters = Some((*id, prepared.parameters));
         }
         self.keep_or_release(server).await;
+    }
+
+    /// What the answer could not tell, before somebody else gets the connection, who would be told. A connection that does not
+    /// answer is of no use: it is taken for changed, and closed when its reset fails.
+    async fn ask_for_changes(&self, server: &mut PooledConnection<Mysql>) -> bool {
+        let ping = Box::pin(server.call(Question::Simple, &[byte::PING]));
+        match self.ctx.ticker().guard(RESET_LIMIT, ping).await {
+            Ok(Ok(Ok(answer))) => server.state.on_answer(&answer).untracked,
+            _ => true,
+        }
     }
 
     /// A SET that the session understands has run on a server.

@@ -1,5 +1,6 @@
 //! What a MySQL client's session is, apart from any connection: pure state and decisions, no sockets.
 
+pub(crate) mod calls;
 pub(crate) mod local;
 pub(crate) mod names;
 pub(crate) mod pins;

@@ -3,11 +3,7 @@
 
 use quorumsql_wire::sql::Class;
 
-/// What may stand before a parenthesis in a read that changes nothing; another name may be that of a stored function.
-const HARMLESS: [&str; 26] = [
-    "and", "as", "avg", "by", "coalesce", "concat", "count", "date", "exists", "from", "if", "ifnull", "in", "join", "length", "lower",
-    "max", "min", "not", "now", "on", "or", "select", "sum", "upper", "where",
-];
+use super::calls;
 
 /// Whether the text is one after which the session is as before: `class` is that of the inner statement. A write may run a
 /// trigger, and what is not understood may do anything.
@@ -18,19 +14,7 @@ pub(crate) fn leaves_nothing(class: Class, sql: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(sql) else { return false };
     let mut words = text.split_ascii_whitespace();
     let mut next_is = |word: &str| words.next().is_some_and(|next| next.eq_ignore_ascii_case(word));
-    next_is("set") && next_is("statement") && text.match_indices('(').all(|(at, _)| is_harmless(&text[..at]))
-}
-
-/// Judges what stands before a parenthesis.
-fn is_harmless(before: &str) -> bool {
-    let before = before.trim_end();
-    let start = before.rfind(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$')).map_or(0, |at| at + 1);
-    let word = before.get(start..).unwrap_or_default();
-    match before[..start.min(before.len())].chars().next_back() {
-        // A qualified or a quoted name.
-        Some('.' | '`' | '"') => false,
-        _ => word.is_empty() || HARMLESS.iter().any(|known| known.eq_ignore_ascii_case(word)),
-    }
+    next_is("set") && next_is("statement") && !calls::may_call_stored(sql)
 }
 
 #[cfg(test)]
