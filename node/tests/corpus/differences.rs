@@ -22,6 +22,10 @@ const ALLOWED: &[Allowed] = &[
     Allowed { key: "server_plugin", reason: "the node greets with its own default plugin; the client is switched to its account's" },
     Allowed { key: "statement_id", reason: "the node numbers a client's statements itself, each of its connections has its own numbers" },
     Allowed { key: "table_oid", reason: "each run creates its tables anew" },
+    Allowed {
+        key: "source",
+        reason: "an error of the node itself names no line of the server's source; other drivers compare those of the server",
+    },
     Allowed { key: "session_state", reason: "a SET or USE that the node answers carries no block of session state" },
 ];
 

@@ -101,7 +101,10 @@ impl<const HEARS_STATE: bool> super::Client for Client<HEARS_STATE> {
                 self.kept.insert(step.name.clone(), prepared);
                 Ok(())
             }
-            "run" => self.execute(self.kept[&step.name], step, results),
+            "run" => match self.kept.get(&step.name) {
+                Some(prepared) => self.execute(*prepared, step, results),
+                None => bail!("it could not be prepared"),
+            },
             "forget" => match self.kept.remove(&step.name) {
                 Some(prepared) => self.forget(prepared),
                 None => Ok(()),
@@ -167,7 +170,7 @@ impl<const HEARS_STATE: bool> Client<HEARS_STATE> {
                 results.push(json!({ "ok": shown }));
                 Ok(status)
             }
-            Some(0xfe) if first.payload.len() <= 5 => self.end(&first, results),
+            Some(0xfe) => self.end(&first, results),
             _ => {
                 let count = Reader::new(&first.payload).lenenc("column count")?;
                 let mut packets = vec![first.shown()];
@@ -217,8 +220,12 @@ impl<const HEARS_STATE: bool> Client<HEARS_STATE> {
             results.push(json!({ "end": shown }));
             return Ok(status);
         }
-        results.push(json!({ "end": packet.shown() }));
-        Ok(EofPacket::decode(&packet.payload)?.status)
+        let eof = EofPacket::decode(&packet.payload)?;
+        let mut rest = Vec::new();
+        EofPacket { status: eof.status.without(Status::SESSION_STATE_CHANGED), ..eof }.encode(&mut rest);
+        let changed = eof.status.contains(Status::SESSION_STATE_CHANGED);
+        results.push(json!({ "end": [packet.sequence, hex(&rest), { "session_state": changed }] }));
+        Ok(eof.status)
     }
 
     /// An OK packet: as it came, but for the session state at its end, which is shown beside it.

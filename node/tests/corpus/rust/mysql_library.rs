@@ -60,7 +60,10 @@ async fn take(conn: &mut Conn, kept: &mut Kept, step: &Step, results: &mut Vec<V
             let statement = prepare(conn, &step.sql, results).await?;
             kept.insert(step.name.clone(), statement);
         }
-        "run" => execute(conn, &kept[&step.name], step, results).await?,
+        "run" => match kept.get(&step.name) {
+            Some(statement) => execute(conn, statement, step, results).await?,
+            None => results.push(json!({ "error": "it could not be prepared" })),
+        },
         "forget" => {
             if let Some(statement) = kept.remove(&step.name) {
                 conn.close(statement).await?;

@@ -9,7 +9,6 @@ use std::net::TcpStream;
 use anyhow::bail;
 use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
 use quorumsql_wire::pgsql::backend::{decode_backend_key_data, decode_parameter_status, tag};
-use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend::{self, Target as Object};
 use quorumsql_wire::pgsql::{frame, startup};
 use serde_json::{Value, json};
@@ -292,9 +291,17 @@ fn shown(kind: u8, body: &[u8]) -> anyhow::Result<Value> {
         tag::ROW_DESCRIPTION => json!([name, columns(body)]),
         tag::PARAMETER_DESCRIPTION => json!([name, body[2..].chunks(4).map(oid).collect::<Vec<_>>()]),
         tag::NOTIFICATION => json!([name, { "backend_pid": hex(&body[..4]) }, short(&body[4..])]),
-        tag::ERROR | tag::NOTICE => json!([name, short(body), ErrorFields::decode(body)?.code]),
+        tag::ERROR | tag::NOTICE => json!([name, fields(body)]),
         _ => json!([name, hex(body)]),
     })
+}
+
+/// The fields of an error or a notice; those that name a place in a program's source apart.
+fn fields(body: &[u8]) -> Value {
+    let (source, told): (Vec<_>, Vec<_>) =
+        body.split(|byte| *byte == 0).partition(|field| matches!(field.first(), Some(b'F' | b'L' | b'R')));
+    let texts = |list: Vec<&[u8]>| list.into_iter().map(short).collect::<Vec<_>>();
+    json!([texts(told), { "source": texts(source) }])
 }
 
 /// The columns of a RowDescription: name, table, number, type, size, modifier, format.

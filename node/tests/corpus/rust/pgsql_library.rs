@@ -75,7 +75,10 @@ async fn take(client: &mut tokio_postgres::Client, kept: &mut Kept, step: &Step,
             let statement = prepare(client, &step.sql, results).await?;
             kept.insert(step.name.clone(), statement);
         }
-        "run" => execute(client, &kept[&step.name], step, results).await?,
+        "run" => match kept.get(&step.name) {
+            Some(statement) => execute(client, statement, step, results).await?,
+            None => results.push(json!({ "error": "it could not be prepared" })),
+        },
         "forget" => drop(kept.remove(&step.name)),
         "fetch" => fetch(client, step, results).await?,
         "copy_in" => {

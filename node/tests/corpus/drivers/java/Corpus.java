@@ -93,15 +93,18 @@ public final class Corpus {
 
     private static void prepare(Connection conn, JsonObject step, List<Object> results) throws Exception {
         String sql = step.get("sql").getAsString().replaceAll("\\$\\d+", "?");
-        // Connector/J gives insert ids only if asked for; pgjdbc would add RETURNING to the statement.
-        int keys = arguments[0].equals("mysql") ? Statement.RETURN_GENERATED_KEYS : Statement.NO_GENERATED_KEYS;
-        try (PreparedStatement prepared = conn.prepareStatement(sql, keys)) {
+        try (PreparedStatement prepared = conn.prepareStatement(sql, keys())) {
             for (JsonElement set : step.getAsJsonArray("sets")) {
                 int position = 0;
                 for (JsonElement parameter : set.getAsJsonArray()) bind(prepared, ++position, parameter.getAsJsonArray());
                 all(prepared, prepared.execute(), results);
             }
         }
+    }
+
+    /** Connector/J gives insert ids only if asked for; pgjdbc would add RETURNING to the statement. */
+    private static int keys() {
+        return arguments[0].equals("mysql") ? Statement.RETURN_GENERATED_KEYS : Statement.NO_GENERATED_KEYS;
     }
 
     private static void bind(PreparedStatement prepared, int position, JsonArray parameter) throws SQLException {
@@ -127,7 +130,7 @@ public final class Corpus {
     /** Rows in batches of `size`; PostgreSQL keeps a portal only inside a transaction. */
     private static void fetch(Connection conn, String sql, int size, List<Object> results) throws SQLException {
         conn.setAutoCommit(false);
-        try (PreparedStatement prepared = conn.prepareStatement(sql)) {
+        try (PreparedStatement prepared = conn.prepareStatement(sql, keys())) {
             prepared.setFetchSize(size);
             all(prepared, prepared.execute(), results);
         } finally {
