@@ -57,6 +57,10 @@ impl Database for AdminDatabase {
         Ok(Some(Account { secret }))
     }
 
+    fn cancel(&self, connection_id: u32) {
+        self.context.running.interrupt((Face::Pgsql, connection_id));
+    }
+
     async fn open(&self, login: Login) -> Result<AdminSession, SqlError> {
         let values = self.context.variables().await?;
         let audience = find(&values, &login.user).map_or(Audience::Stats, |(audience, _)| audience);

@@ -62,6 +62,17 @@ async fn pgsql_driver() {
     let found: Vec<String> = (0..4).map(|at| row.get(at)).collect();
     assert_eq!(found, ["10", "db1", "5432", "c"]);
     client.simple_query("LOAD PGSQL SERVERS TO RUNTIME; SAVE PGSQL SERVERS TO DISK").await.unwrap();
+    let endless = "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c";
+    let (token, running) = (client.cancel_token(), client.simple_query(endless));
+    tokio::pin!(running);
+    // A request that comes before the statement runs ends nothing: asked again after a pause.
+    let error = loop {
+        tokio::select! {
+            ended = &mut running => break ended.unwrap_err(),
+            () = tokio::time::sleep(std::time::Duration::from_millis(20)) => token.cancel_query(tokio_postgres::NoTls).await.unwrap(),
+        }
+    };
+    assert_eq!(error.as_db_error().unwrap().code().code(), "57014");
     let error = client.execute(insert, &[&"10", &"db1", &"again"]).await.unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.code().code(), "28000");

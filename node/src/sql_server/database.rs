@@ -195,6 +195,11 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// # Errors
     /// A refusal (too many sessions).
     fn open(&self, login: Login) -> impl Future<Output = Result<Self::Session, SqlError>> + Send;
+
+    /// Ends what PostgreSQL connection `connection_id` runs; who asks has shown its key.
+    fn cancel(&self, connection_id: u32) {
+        let _ = connection_id;
+    }
 }
 
 /// One connection's logical state. If a future is dropped (client gone) its statement is interrupted where it is.

@@ -1,7 +1,9 @@
 //! Start-up packet, TLS, authentication.
 
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use quorumsql_dataplane::tls::ClientTls;
 use quorumsql_wire::pgsql::auth::{MESSAGE_CAP, Method, Secrets, ServerAuth, ServerStep};
@@ -28,7 +30,15 @@ pub(super) async fn login<D: Database>(
     // One for the whole login, whatever is reloaded meanwhile.
     let parameters = database.parameters(Face::Pgsql).await;
     let shown = options.shown(&parameters).map(|shown| Arc::clone(&shown.pgsql));
-    let Some((mut socket, packet)) = first(socket, shown.as_deref()).await? else { return Ok(None) };
+    let (mut socket, packet) = match first(socket, shown.as_deref()).await? {
+        First::Start(socket, packet) => (socket, packet),
+        First::Cancel { pid, key } => {
+            if key == cancel_key(pid) {
+                database.cancel(pid);
+            }
+            return Ok(None);
+        }
+    };
     match start(&mut socket, &packet, client, database, options, shown.as_deref()).await? {
         Ok(session) => Ok(Some((socket, session))),
         Err(error) => {
@@ -40,13 +50,30 @@ pub(super) async fn login<D: Database>(
     }
 }
 
+/// What a client wants, after all requests for encryption.
+enum First {
+    Start(Socket, StartupPacket),
+    /// Another connection's statement is to end; there is no answer.
+    Cancel {
+        pid: u32,
+        key: Vec<u8>,
+    },
+}
+
+/// Keys with which clients cancel, made from the connection's number and a secret of this process.
+fn cancel_key(pid: u32) -> [u8; 4] {
+    static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    let hash = SECRET.hash_one(pid).to_be_bytes();
+    [hash[0], hash[1], hash[2], hash[3]]
+}
+
 /// Answers requests for encryption until the start-up packet is there.
-async fn first(mut socket: Socket, tls: Option<&ClientTls>) -> io::Result<Option<(Socket, StartupPacket)>> {
+async fn first(mut socket: Socket, tls: Option<&ClientTls>) -> io::Result<First> {
     for _ in 0..MAX_REQUESTS {
         let packet = read_first(&mut socket).await?;
         match (packet, tls) {
-            (FirstPacket::Startup(packet), _) => return Ok(Some((socket, packet))),
-            (FirstPacket::Cancel { .. }, _) => return Ok(None),
+            (FirstPacket::Startup(packet), _) => return Ok(First::Start(socket, packet)),
+            (FirstPacket::Cancel { pid, key }, _) => return Ok(First::Cancel { pid, key }),
             _ if socket.secure => return Err(io::Error::new(io::ErrorKind::InvalidData, "a request for encryption inside TLS")),
             (FirstPacket::SslRequest, Some(tls)) => {
                 // A client waits for the answer; bytes that came along were put there by somebody else (CVE-2021-23222).
@@ -210,9 +237,7 @@ async fn welcome(
     {
         backend::parameter_status(&mut out, name.as_bytes(), value.as_bytes());
     }
-    let mut key = [0; 4];
-    getrandom::fill(&mut key).map_err(|error| io::Error::other(error.to_string()))?;
-    backend::backend_key_data(&mut out, client.connection_id, &key);
+    backend::backend_key_data(&mut out, client.connection_id, &cancel_key(client.connection_id));
     backend::ready_for_query(&mut out, TransactionStatus::Idle);
     socket.send(&mut out).await
 }
