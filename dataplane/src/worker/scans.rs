@@ -35,6 +35,11 @@ impl Scanned {
         Rc::new(Self { scan, ..Self::default() })
     }
 
+    /// One to hold for long, with buffers no larger than what is in them.
+    pub(crate) fn kept(&self) -> Rc<Self> {
+        Self::new(self.scan.clone())
+    }
+
     /// Where the last execution was counted, if one of `key` is counted there, too.
     pub(super) fn counted_as(&self, key: &DigestKey<'_>) -> Option<Arc<DigestEntry>> {
         self.entry.borrow().as_ref().filter(|entry| entry.counts(key)).map(Arc::clone)

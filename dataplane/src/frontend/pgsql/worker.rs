@@ -1,14 +1,16 @@
 //! What the PostgreSQL sessions of one worker share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::auth::Secrets;
 
+use super::exchange::Sent;
 use crate::config::{HostgroupId, Protocol, User};
 use crate::session::pgsql::prepared::Registry;
+use crate::session::pgsql::responses::Expected;
 use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
 use crate::worker::session::Signal;
@@ -17,6 +19,10 @@ use crate::worker::session::Signal;
 const SECRETS_LIMIT: usize = 10_000;
 /// Welcomes that are kept.
 const WELCOME_LIMIT: usize = 1_000;
+/// Pairs of queues that are kept for reuse.
+const QUEUES_LIMIT: usize = 64;
+/// Places of a queue that is kept.
+const QUEUE_ROOM: usize = 64;
 
 /// Caches and scratch space of one worker.
 pub(super) struct PgWorker {
@@ -29,7 +35,12 @@ pub(super) struct PgWorker {
     pub(super) schema: Cell<u64>,
     /// Statements that clients of this worker share.
     pub(super) registry: RefCell<Registry>,
+    /// Empty queues for sessions that get a connection.
+    queues: RefCell<Vec<Queues>>,
 }
+
+/// What a session with a connection queues: responses that are due, and statements that are counted.
+pub(super) type Queues = (VecDeque<Expected>, VecDeque<Sent>);
 
 struct Prepared {
     password: String,
@@ -70,8 +81,24 @@ impl PgWorker {
                 keys: RefCell::default(),
                 schema: Cell::new(0),
                 registry: RefCell::default(),
+                queues: RefCell::default(),
             }
         })
+    }
+
+    /// Empty queues, most often with room.
+    pub(super) fn take_queues(&self) -> Queues {
+        self.queues.borrow_mut().pop().unwrap_or_default()
+    }
+
+    /// Gives queues back.
+    pub(super) fn put_queues(&self, mut queues: Queues) {
+        let mut kept = self.queues.borrow_mut();
+        if kept.len() < QUEUES_LIMIT && queues.0.capacity().max(queues.1.capacity()) <= QUEUE_ROOM {
+            queues.0.clear();
+            queues.1.clear();
+            kept.push(queues);
+        }
     }
 
     /// The secrets of `user`, derived once per stored password; of a user that does not exist, secrets that nothing fits.

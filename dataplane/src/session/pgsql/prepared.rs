@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::hash::BuildHasherDefault;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +11,8 @@ use quorumsql_wire::sql::{Class, Effects};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::changes::Change;
+use crate::identity::Identity;
+use crate::worker::scans::Scanned;
 
 /// Statements that a worker keeps though no client refers to them.
 const REGISTRY_LIMIT: usize = 10_000;
@@ -32,8 +36,8 @@ pub(crate) struct Statement {
     pub(crate) sql: Box<[u8]>,
     /// Oids as in Parse.
     pub(crate) types: Box<[u8]>,
-    pub(crate) digest: u64,
-    pub(crate) digest_text: Box<[u8]>,
+    /// What its text scanned to, and what came of its last execution.
+    pub(crate) scanned: Rc<Scanned>,
     pub(crate) class: Class,
     pub(crate) effects: Effects,
     /// What it does to parameters.
@@ -51,13 +55,37 @@ impl Statement {
     }
 
     /// Its name on servers: no client's name ever gets there, so nothing clashes.
-    pub(crate) fn server_name(&self) -> Vec<u8> {
-        Self::name_of(self.id)
+    pub(crate) fn server_name(&self) -> ServerName {
+        ServerName::of(self.id)
     }
+}
 
-    /// The name on servers of the statement with this id.
-    pub(crate) fn name_of(id: u64) -> Vec<u8> {
-        [PREFIX, format!("{id:x}").as_bytes()].concat()
+/// The name of a statement on servers: [`PREFIX`] and its id in hexadecimal digits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServerName {
+    text: [u8; PREFIX.len() + 16],
+    length: usize,
+}
+
+impl ServerName {
+    /// The name of the statement with this id.
+    pub(crate) fn of(id: u64) -> Self {
+        let mut name = Self { length: PREFIX.len(), ..Self::default() };
+        name.text[..PREFIX.len()].copy_from_slice(PREFIX);
+        let digits = (u64::BITS - (id | 1).leading_zeros()).div_ceil(4);
+        for digit in (0..digits).rev() {
+            name.text[name.length] = b"0123456789abcdef"[(id >> (4 * digit) & 15) as usize];
+            name.length += 1;
+        }
+        name
+    }
+}
+
+impl Deref for ServerName {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.text[..self.length]
     }
 }
 
@@ -88,7 +116,7 @@ pub(crate) fn renamed(message: &[u8], names: &Names) -> Option<Vec<u8>> {
 /// The statements of one worker, so that clients who prepare the same text share it on the servers.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    by_hash: HashMap<u64, Vec<Rc<Statement>>>,
+    by_hash: HashMap<u64, Vec<Rc<Statement>>, BuildHasherDefault<Identity>>,
     count: usize,
 }
 
@@ -147,7 +175,7 @@ struct Use {
 /// What one server connection has prepared.
 #[derive(Debug, Default)]
 pub(crate) struct Prepared {
-    last_use: HashMap<u64, Use>,
+    last_use: HashMap<u64, Use, BuildHasherDefault<Identity>>,
     clock: u64,
     /// Stamp of the unnamed statement; 0 = none that we know.
     pub(crate) unnamed: u64,
@@ -208,6 +236,15 @@ mod tests {
 
     fn make(sql: &[u8]) -> Statement {
         Statement { id: next_id(), sql: sql.into(), ..Statement::default() }
+    }
+
+    #[test]
+    fn names_on_servers_are_hexadecimal() {
+        for (id, name) in
+            [(0, "__qsql_0"), (9, "__qsql_9"), (0x10, "__qsql_10"), (0xabc, "__qsql_abc"), (u64::MAX, "__qsql_ffffffffffffffff")]
+        {
+            assert_eq!(&*ServerName::of(id), name.as_bytes());
+        }
     }
 
     #[test]

@@ -141,6 +141,16 @@ pub(crate) struct Responses {
 }
 
 impl Responses {
+    /// With an empty queue that was used before.
+    pub(crate) fn reusing(due: VecDeque<Expected>) -> Self {
+        Self { due, ..Self::default() }
+    }
+
+    /// The queue, to be used again.
+    pub(crate) fn into_queue(self) -> VecDeque<Expected> {
+        self.due
+    }
+
     /// Nothing is due.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()

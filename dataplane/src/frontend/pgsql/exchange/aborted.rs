@@ -92,7 +92,7 @@ impl Exchange<'_> {
 
     /// Notes whether the batch ends the transaction; otherwise it is refused.
     fn expect_exit(&mut self, statement: &Statement) -> bool {
-        let exits = is_exit(statement.class, &statement.digest_text);
+        let exits = is_exit(statement.class, &statement.scanned.digest_text);
         if let Some(aborted) = &mut self.client.aborted {
             aborted.exit_parsed = exits;
         }

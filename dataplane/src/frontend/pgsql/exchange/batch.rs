@@ -63,7 +63,7 @@ impl Exchange<'_> {
             self.decided = Some(unit);
             return Ok(Done::Attach(self.default_hostgroup()));
         };
-        let looked = Looked { sql: &first.sql, digest: first.digest, digest_text: &first.digest_text };
+        let looked = Looked { sql: &first.sql, scanned: &first.scanned };
         match self.route(looked, seen.class, seen.effects) {
             Route::To(hostgroup, multiplex) => {
                 self.decided = Some(Unit { multiplex, ..unit });
@@ -203,8 +203,7 @@ impl Exchange<'_> {
                 id: next_id(),
                 sql: sql.into(),
                 types: types.into(),
-                digest: scan.digest,
-                digest_text: scan.digest_text.as_slice().into(),
+                scanned: scan.kept(),
                 class: scan.class,
                 effects: scan.effects,
                 change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
@@ -220,7 +219,7 @@ impl Exchange<'_> {
     /// Answers a batch of which a rule says that all is well: every message gets what a statement without parameters and rows would get.
     fn accept_batch(&mut self, batch: &[u8], text: &Arc<str>, first: &Rc<Statement>) {
         let mut out = Vec::with_capacity(256);
-        let tag = empty_tag(&first.digest_text);
+        let tag = empty_tag(&first.scanned.digest_text);
         let mut rest = batch;
         while let Ok(Some(frame)) = frame::decode(rest, usize::MAX) {
             rest = &rest[frame.size()..];

@@ -11,13 +11,14 @@ use super::Exchange;
 use crate::config::{HostgroupId, Protocol};
 use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
 use crate::worker::WorkerContext;
+use crate::worker::scans::Scanned;
 use crate::worker::ticker::micros;
 
 /// Named portals of one connection whose statements are remembered; more are not counted.
 const MAX_PORTALS: usize = 64;
 
 /// A statement that is being counted.
-pub(super) struct Running {
+pub(in crate::frontend::pgsql) struct Running {
     entry: Arc<DigestEntry>,
     /// Of [`micros`].
     started: u64,
@@ -25,7 +26,7 @@ pub(super) struct Running {
 }
 
 /// What was sent, in order: what is counted, and every end of a unit.
-enum Sent {
+pub(in crate::frontend::pgsql) enum Sent {
     Query(Running),
     Execute(Running),
     /// Sync, a function call, a Query that is not counted: one ReadyForQuery.
@@ -36,13 +37,21 @@ enum Sent {
 pub(super) struct Counts {
     ctx: Rc<WorkerContext>,
     sent: VecDeque<Sent>,
-    /// What was bound to which portal.
+    /// What was bound to the unnamed portal.
+    unnamed: Option<Arc<DigestEntry>>,
+    /// What was bound to which named one.
     portals: Vec<(Box<[u8]>, Arc<DigestEntry>)>,
 }
 
 impl Counts {
-    pub(super) fn new(ctx: &Rc<WorkerContext>) -> Self {
-        Self { ctx: Rc::clone(ctx), sent: VecDeque::new(), portals: Vec::new() }
+    /// With an empty queue that was used before.
+    pub(super) fn new(ctx: &Rc<WorkerContext>, sent: VecDeque<Sent>) -> Self {
+        Self { ctx: Rc::clone(ctx), sent, unnamed: None, portals: Vec::new() }
+    }
+
+    /// The queue, to be used again.
+    pub(super) fn into_queue(self) -> VecDeque<Sent> {
+        self.sent
     }
 
     /// A Query was sent.
@@ -53,6 +62,10 @@ impl Counts {
     /// A Bind was sent.
     pub(super) fn bind(&mut self, portal: &[u8], entry: Option<Arc<DigestEntry>>) {
         let Some(entry) = entry else { return };
+        if portal.is_empty() {
+            self.unnamed = Some(entry);
+            return;
+        }
         match self.portals.iter().position(|(name, _)| **name == *portal) {
             Some(known) => self.portals[known].1 = entry,
             None if self.portals.len() < MAX_PORTALS => self.portals.push((portal.into(), entry)),
@@ -62,7 +75,11 @@ impl Counts {
 
     /// An Execute was sent.
     pub(super) fn execute(&mut self, portal: &[u8]) {
-        if let Some((_, entry)) = self.portals.iter().find(|(name, _)| **name == *portal) {
+        let bound = match portal {
+            b"" => self.unnamed.as_ref(),
+            _ => self.portals.iter().find(|(name, _)| **name == *portal).map(|(_, entry)| entry),
+        };
+        if let Some(entry) = bound {
             self.sent.push_back(Sent::Execute(Running::new(Arc::clone(entry))));
         }
     }
@@ -121,15 +138,22 @@ impl Running {
 
 impl Exchange<'_> {
     /// Where a statement is counted; `None` = `pgsql-query_digests` is off.
-    pub(super) fn digest_entry(&self, hostgroup: Option<HostgroupId>, digest: u64, text: &[u8]) -> Option<Arc<DigestEntry>> {
-        let client = &*self.client;
-        let key = DigestKey { hostgroup, schema: &client.database, user: &client.user, client: &client.client_addr, digest, text };
-        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, None)
+    pub(super) fn digest_entry(&self, hostgroup: Option<HostgroupId>, scanned: &Scanned) -> Option<Arc<DigestEntry>> {
+        let (client, digest) = (&*self.client, scanned.digest);
+        let key = DigestKey {
+            hostgroup,
+            schema: &client.database,
+            user: &client.user,
+            client: &client.client_addr,
+            digest,
+            text: &scanned.digest_text,
+        };
+        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, Some(scanned))
     }
 
     /// Counts a statement that was answered here.
-    pub(super) fn count_here(&self, digest: u64, text: &[u8]) {
-        if let Some(entry) = self.digest_entry(None, digest, text) {
+    pub(super) fn count_here(&self, scanned: &Scanned) {
+        if let Some(entry) = self.digest_entry(None, scanned) {
             Running::new(entry).end(&self.client.ctx);
         }
     }

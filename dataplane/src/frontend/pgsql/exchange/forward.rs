@@ -15,7 +15,7 @@ use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE, Unit};
 use crate::session::pgsql::changes::{Change, changes, is_followed};
 use crate::session::pgsql::pins::Pin;
-use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, Statement, is_ours, next_id};
+use crate::session::pgsql::prepared::{Held, PER_CLIENT_LIMIT, ServerName, Statement, is_ours, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
 
 /// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
@@ -215,7 +215,7 @@ impl Exchange<'_> {
         }
         let mut multiplex = None;
         if done.is_none() && scan.statements > 0 {
-            let looked = Looked { sql, digest: scan.digest, digest_text: &scan.digest_text };
+            let looked = Looked { sql, scanned: &scan };
             match self.check_attached(looked, scan.class) {
                 Ok(decision) => {
                     multiplex = decision.multiplex;
@@ -232,8 +232,8 @@ impl Exchange<'_> {
         }
         let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
         match done {
-            None if scan.statements > 0 => self.counting = self.digest_entry(hostgroup, scan.digest, &scan.digest_text),
-            Some(Done::Consumed) => self.count_here(scan.digest, &scan.digest_text),
+            None if scan.statements > 0 => self.counting = self.digest_entry(hostgroup, &scan),
+            Some(Done::Consumed) => self.count_here(&scan),
             _ => {}
         }
         if done.is_none() {
@@ -247,7 +247,7 @@ impl Exchange<'_> {
         match message {
             FrontendMessage::Parse(parse) => Ok(self.forward_parse(parse)),
             FrontendMessage::Bind(bind) => Ok(self.forward_bind(bind)),
-            FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_server(name) {
+            FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_named(name) {
                 Ok(None) => {
                     self.push(Expected::DescribeStatement(None));
                     Done::AsIs
@@ -355,7 +355,7 @@ impl Exchange<'_> {
         };
         let mut bytes = Vec::with_capacity(statement.sql.len() + 64);
         if let Some(evicted) = evicted {
-            frontend::close(&mut bytes, Target::Statement, &Statement::name_of(evicted));
+            frontend::close(&mut bytes, Target::Statement, &ServerName::of(evicted));
         }
         frontend::parse(&mut bytes, &statement.server_name(), &statement.sql, &statement.types);
         server.conn.prepared.add(statement.id, generation);
@@ -363,9 +363,10 @@ impl Exchange<'_> {
     }
 
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
-        self.count_bind(bind.portal, bind.statement);
-        let statement = self.on_server(bind.statement);
-        self.note_portal(bind.portal, bind.statement, Some(&bind));
+        let known = self.known(bind.statement).map(Rc::clone);
+        self.count_bind(bind.portal, known.as_ref());
+        let statement = self.on_server(bind.statement, known.as_ref());
+        self.note_portal(bind.portal, known.as_ref(), Some(&bind));
         match statement {
             Ok(None) => {
                 self.push(Expected::Bind(None));
@@ -394,22 +395,23 @@ impl Exchange<'_> {
         };
         self.begin_unit(in_batch);
         let (portal, name) = (&body[..portal_end], &body[portal_end + 1..name_end]);
-        self.count_bind(portal, name);
-        let statement = match self.on_server(name) {
+        let known = self.known(name).map(Rc::clone);
+        self.count_bind(portal, known.as_ref());
+        let statement = match self.on_server(name, known.as_ref()) {
             Ok(statement) => statement,
             Err(fields) => {
                 self.poison(&fields);
                 return Ok(super::request::drop_message(header, input));
             }
         };
-        self.note_portal(portal, name, None);
+        self.note_portal(portal, known.as_ref(), None);
         let start = HEADER_LENGTH + name_end + 1;
         let server_name = statement.as_ref().map(|statement| statement.server_name()).unwrap_or_default();
         let length = header.body - (name.len()) + server_name.len() + 4;
         let mut bytes = Vec::with_capacity(64 + portal.len());
         bytes.push(b'B');
         bytes.extend_from_slice(&u32::try_from(length).map_err(|_| End::Malformed)?.to_be_bytes());
-        for text in [portal, &server_name] {
+        for text in [portal, &*server_name] {
             bytes.extend_from_slice(text);
             bytes.push(0);
         }
@@ -418,9 +420,9 @@ impl Exchange<'_> {
         Ok(Done::Started(start, Passing { left: header.size() - start, to_server: true }))
     }
 
-    fn count_bind(&mut self, portal: &[u8], name: &[u8]) {
+    fn count_bind(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>) {
         let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
-        let entry = self.known(name).and_then(|statement| self.digest_entry(hostgroup, statement.digest, &statement.digest_text));
+        let entry = statement.and_then(|statement| self.digest_entry(hostgroup, &statement.scanned));
         if let Some(server) = &mut self.server {
             server.counts.bind(portal, entry);
         }
@@ -428,8 +430,14 @@ impl Exchange<'_> {
 
     /// Makes sure that the server holds the client's statement `name`, notes its effects and returns it. `None` = the server knows it by the
     /// same name.
-    fn on_server(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, ErrorFields> {
-        let Some(statement) = self.known(name).map(Rc::clone) else {
+    fn on_named(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, ErrorFields> {
+        let known = self.known(name).map(Rc::clone);
+        self.on_server(name, known.as_ref())
+    }
+
+    /// The same of the statement that the name is `known` to stand for.
+    fn on_server(&mut self, name: &[u8], known: Option<&Rc<Statement>>) -> Result<Option<Rc<Statement>>, ErrorFields> {
+        let Some(statement) = known.map(Rc::clone) else {
             // PREPARE as text makes statements that only the server knows.
             return if self.passes_unknown_names() && !is_ours(name) { Ok(None) } else { Err(unknown_statement(name)) };
         };
@@ -481,7 +489,7 @@ impl Exchange<'_> {
         }
         server.unit.evaluated = statement.id;
         server.unit.class = server.unit.class.join(statement.class);
-        let looked = Looked { sql: &statement.sql, digest: statement.digest, digest_text: &statement.digest_text };
+        let looked = Looked { sql: &statement.sql, scanned: &statement.scanned };
         let decision = self.check_attached(looked, statement.class)?;
         if decision.ok_msg.is_some() {
             let text = "a rule answers this statement itself, which is not possible inside a transaction or batch of the extended protocol";
@@ -494,8 +502,8 @@ impl Exchange<'_> {
     }
 
     /// Notes a portal whose statement does something to parameters; `bind` if its values are at hand.
-    fn note_portal(&mut self, portal: &[u8], statement: &[u8], bind: Option<&Bind<'_>>) {
-        let mut statement = self.known(statement).filter(|statement| statement.change.is_some()).map(Rc::clone);
+    fn note_portal(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>, bind: Option<&Bind<'_>>) {
+        let mut statement = statement.filter(|statement| statement.change.is_some()).map(Rc::clone);
         if let Some((change @ Change::Bound(_), bind)) = statement.as_ref().and_then(|statement| statement.change.as_ref()).zip(bind) {
             statement = Some(Rc::new(Statement { change: Some(change.bind(bind)), ..Statement::default() }));
         }

@@ -34,30 +34,30 @@ impl Exchange<'_> {
         self.on_scanned_query(sql, &scan)
     }
 
-    fn on_scanned_query(&mut self, sql: &[u8], scan: &Scan) -> Result<Done, End> {
+    fn on_scanned_query(&mut self, sql: &[u8], scan: &Scanned) -> Result<Done, End> {
         if scan.statements == 0 {
             self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
             return Ok(self.answer_query(backend::empty_query));
         }
         if let Some(done) = self.by_name(sql, scan).or_else(|| self.discard_all(scan)) {
-            self.count_here(scan.digest, &scan.digest_text);
+            self.count_here(scan);
             return Ok(done);
         }
-        let looked = Looked { sql, digest: scan.digest, digest_text: &scan.digest_text };
+        let looked = Looked { sql, scanned: scan };
         match self.route(looked, scan.class, scan.effects) {
             Route::To(hostgroup, multiplex) => {
-                self.counting = self.digest_entry(Some(hostgroup), scan.digest, &scan.digest_text);
+                self.counting = self.digest_entry(Some(hostgroup), scan);
                 self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
                 self.changes = changes(sql, scan.class, scan.effects);
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {
-                self.count_here(scan.digest, &scan.digest_text);
+                self.count_here(scan);
                 self.say_error(&fields, true);
                 Ok(Done::Consumed)
             }
             Route::Accepted(text) => {
-                self.count_here(scan.digest, &scan.digest_text);
+                self.count_here(scan);
                 Ok(self.accept_query(&text, scan))
             }
         }

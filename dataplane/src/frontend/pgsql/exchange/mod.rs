@@ -42,6 +42,7 @@ use crate::worker::driver;
 use crate::worker::session::Signal;
 use crate::worker::snapshot::Snapshot;
 use count::Counts;
+pub(super) use count::Sent;
 use io::Event;
 
 /// Messages other than statements and data are collected up to this length; a batch is looked at so far ahead.
@@ -269,11 +270,12 @@ impl Exchange<'_> {
         }
         self.client.session.facts.borrow_mut().hostgroup = Some(hostgroup);
         let mark = conn.prepared.clock();
+        let (due, sent) = self.client.worker.take_queues();
         self.server = Some(Attached {
             conn,
             to_server: None,
-            due: Responses::default(),
-            counts: Counts::new(&self.client.ctx),
+            due: Responses::reusing(due),
+            counts: Counts::new(&self.client.ctx, sent),
             pins: Pins::default(),
             unit: Unit::default(),
             mark,
@@ -304,7 +306,8 @@ impl Exchange<'_> {
             return Ok(());
         }
         if let Some(server) = self.server.take() {
-            let Attached { mut conn, parameters, .. } = server;
+            let Attached { mut conn, parameters, due, counts, .. } = server;
+            self.client.worker.put_queues((due.into_queue(), counts.into_queue()));
             if !conn.tainted && conn.scanner.pending() == 0 {
                 conn.have = Arc::clone(parameters.have());
                 conn.release();

@@ -9,13 +9,14 @@ use super::{End, Exchange, Unit};
 use crate::config::{HostgroupId, Protocol};
 use crate::guard::{Facts, Verdict, guard};
 use crate::rules::{Decision, Input};
+use crate::worker::scans::Scanned;
 
 /// A statement as routing sees it.
 #[derive(Clone, Copy)]
 pub(super) struct Looked<'s> {
     pub(super) sql: &'s [u8],
-    pub(super) digest: u64,
-    pub(super) digest_text: &'s [u8],
+    /// What it scanned to.
+    pub(super) scanned: &'s Scanned,
 }
 
 /// Where a unit goes.
@@ -38,11 +39,11 @@ impl Exchange<'_> {
             client_addr: &self.client.client_addr,
             proxy_addr: &self.client.proxy_addr,
             proxy_port: self.client.proxy_port,
-            digest: looked.digest,
-            digest_text: looked.digest_text,
+            digest: looked.scanned.digest,
+            digest_text: &looked.scanned.digest_text,
             sql: looked.sql,
         };
-        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, None)
+        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, Some(looked.scanned))
     }
 
     /// Rules, then guard, for a unit that has no connection yet.
@@ -72,8 +73,8 @@ impl Exchange<'_> {
     ) -> Result<HostgroupId, ErrorFields> {
         let side = &self.config.pgsql;
         let verdict = guard(&side.domains, hostgroup, class, effects, &Facts::default(), side.variables.routing_guard);
-        if let Some(Looked { digest, digest_text, .. }) = looked {
-            self.client.ctx.shared().guard_told.tell(digest, digest_text, hostgroup, &verdict);
+        if let Some(Looked { scanned, .. }) = looked {
+            self.client.ctx.shared().guard_told.tell(scanned.digest, &scanned.digest_text, hostgroup, &verdict);
         }
         let count = || {
             self.client.ctx.stats(Protocol::Pgsql).guarded.add(1);
