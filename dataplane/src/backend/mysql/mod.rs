@@ -165,9 +165,9 @@ impl BackendState {
         }
         // A new schema is reported as changed state, too.
         changed.untracked |= state && !changed.schema;
-        // MariaDB's EOF has the flag, but no place for what it means.
+        // MariaDB's EOF has the flag, but no place for what it means. In MySQL's the flag is left over from an earlier OK.
         let flagged = answer.status.is_some_and(|status| status.contains(Status::SESSION_STATE_CHANGED));
-        changed.untracked |= flagged && answer.state.is_empty();
+        changed.untracked |= self.product == Product::Mariadb && flagged && answer.state.is_empty();
         changed
     }
 }
