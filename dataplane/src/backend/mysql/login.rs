@@ -91,6 +91,7 @@ pub(super) async fn connect(
             has_insert_id: false,
             diagnostics: Diagnostics::Empty,
             counts_of: CountsOf::NOBODY,
+            unsure: false,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
             registry: Registry::default(),
@@ -117,6 +118,7 @@ impl Backend {
         self.state.variables.clear();
         self.state.schema = None;
         self.state.has_insert_id = false;
+        self.state.unsure = false;
         self.state.diagnostics = Diagnostics::Empty;
         self.start_tracking().await?;
         Ok(true)

@@ -106,6 +106,8 @@ pub(crate) struct BackendState {
     pub(crate) multi_statements: bool,
     /// The server reports changes of session state.
     pub(crate) tracks: bool,
+    /// It may have changed in a way that only its next OK tells.
+    pub(crate) unsure: bool,
     /// Prepared statements.
     pub(crate) registry: Registry,
 }
@@ -143,6 +145,12 @@ impl BackendState {
         self.product == Product::Mysql && self.tracks && !self.capabilities.contains(Capabilities::DEPRECATE_EOF)
     }
 
+    /// MariaDB's EOF has the flag, but no place for what it means, which may also be nothing: a cursor's own table, say.
+    pub(crate) fn hints(&self, answer: &Answer) -> bool {
+        let flagged = answer.status.is_some_and(|status| status.contains(Status::SESSION_STATE_CHANGED));
+        self.product == Product::Mariadb && flagged && answer.state.is_empty()
+    }
+
     /// Takes over what an answer says about the connection.
     pub(crate) fn on_answer(&mut self, answer: &Answer) -> Changed {
         if let Some(status) = answer.status {
@@ -165,9 +173,6 @@ impl BackendState {
         }
         // A new schema is reported as changed state, too.
         changed.untracked |= state && !changed.schema;
-        // MariaDB's EOF has the flag, but no place for what it means. In MySQL's the flag is left over from an earlier OK.
-        let flagged = answer.status.is_some_and(|status| status.contains(Status::SESSION_STATE_CHANGED));
-        changed.untracked |= self.product == Product::Mariadb && flagged && answer.state.is_empty();
         changed
     }
 }

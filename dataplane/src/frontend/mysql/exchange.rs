@@ -99,7 +99,7 @@ impl Client {
             if self.held.is_none() && pins.soft() {
                 self.held = Some(connection);
                 self.state.pins = pins;
-            } else {
+            } else if !connection.state.unsure {
                 connection.release();
             }
         }

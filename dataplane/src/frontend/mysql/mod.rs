@@ -192,7 +192,7 @@ impl Client {
         if pins.transaction || !held.is_current() {
             return;
         }
-        if !pins.hard() {
+        if !pins.hard() && !held.state.unsure {
             held.release();
             return;
         }

@@ -51,8 +51,13 @@ impl Client {
         if !preparing {
             server.state.counts_of = self.counts();
         }
-        if answer.last_rows.is_some() && server.state.tells_late() && work.sql().is_some_and(calls::may_call_stored) {
-            changed.untracked |= self.ask_for_changes(&mut server).await;
+        if answer.last_rows.is_some() {
+            let (late, hints) = (server.state.tells_late(), server.state.hints(&answer));
+            let calls = (late || hints) && work.sql().is_some_and(calls::may_call_stored);
+            server.state.unsure |= late && calls;
+            changed.untracked |= hints && calls;
+        } else if answer.error.is_none() {
+            server.state.unsure = false;
         }
         let pins = &mut self.state.pins;
         if !preparing {
@@ -199,9 +204,15 @@ impl Client {
         }
     }
 
-    /// Gives a connection back that nothing holds any more.
+    /// Gives a connection back that nothing holds any more, unless it turns out that something does.
     pub(super) async fn release(&mut self, mut server: PooledConnection<Mysql>) {
-        if self.ask_insert_id(&mut server).await {
+        if !self.ask_insert_id(&mut server).await {
+            return;
+        }
+        if std::mem::take(&mut server.state.unsure) && self.ask_for_changes(&mut server).await {
+            self.state.pins.state = true;
+            self.held = Some(server);
+        } else {
             server.release();
         }
     }
