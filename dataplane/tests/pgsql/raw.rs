@@ -447,3 +447,44 @@ async fn a_flushed_batch_is_one_transaction_until_its_sync() {
     assert!(raw.next().await.is_none());
     assert_eq!(count().await, "2", "a batch without Sync is undone when its client leaves");
 }
+
+/// What a client leaves behind that has not sent the Sync of its last batch.
+#[tokio::test]
+async fn what_was_not_synced_is_undone_however_its_client_leaves() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let other = plane.client().await;
+    other.simple_query("CREATE TABLE unsynced (i int PRIMARY KEY)").await.unwrap();
+    let insert = |out: &mut Vec<u8>, sql: &str| {
+        frontend::parse(out, b"", sql.as_bytes(), b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frontend::execute(out, b"", 0);
+    };
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| {
+        insert(out, "INSERT INTO unsynced VALUES (1)");
+        frontend::sync(out);
+        insert(out, "INSERT INTO unsynced VALUES (2)");
+        insert(out, "INSERT INTO unsynced SELECT 3 FROM pg_sleep(0.2)");
+        frontend::terminate(out);
+    })
+    .await;
+    while raw.next().await.is_some() {}
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| {
+        insert(out, "INSERT INTO unsynced VALUES (4)");
+        insert(out, "SELECT nothing");
+        insert(out, "INSERT INTO unsynced VALUES (5)");
+        frontend::terminate(out);
+    })
+    .await;
+    while raw.next().await.is_some() {}
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| insert(out, "INSERT INTO unsynced VALUES (6)")).await;
+    raw.send(|out| insert(out, "INSERT INTO unsynced SELECT 7 FROM pg_sleep(0.2)")).await;
+    raw.socket.shutdown().await.unwrap();
+    while raw.next().await.is_some() {}
+    // Its lock is free once each of the three is gone from the server.
+    other.simple_query("BEGIN; LOCK TABLE unsynced; COMMIT").await.unwrap();
+    assert_eq!(one(&other, "SELECT string_agg(i::text, ',') FROM unsynced").await, "1");
+}

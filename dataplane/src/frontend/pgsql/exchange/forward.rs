@@ -90,24 +90,19 @@ impl Exchange<'_> {
         }
     }
 
-    /// The client says good-bye: what it sent before is finished first.
+    /// The client says good-bye: what it sent before is finished first. A batch without its Sync is not to be committed: the server gets the
+    /// good-bye itself, and undoes it.
     fn on_leave(&mut self) -> Result<Done, End> {
         let Some(server) = &mut self.server else { return Err(End::Quiet) };
-        // An open batch of which all is answered is undone by closing its connection, as a server undoes it.
-        if server.due.is_empty() && !server.due.is_skipping() && server.to_server.is_none() {
+        // An open batch of which all is answered is undone by closing its connection.
+        if server.due.is_empty() && server.to_server.is_none() {
             return Err(End::Quiet);
         }
-        if !server.leaving && server.due.is_in_batch() {
-            let mut sync = Vec::with_capacity(5);
-            frontend::sync(&mut sync);
-            self.append(&sync);
-            self.push(Expected::Sync);
-            if let Some(server) = &mut self.server {
-                server.counts.ready();
-            }
-        }
-        if let Some(server) = &mut self.server {
-            server.leaving = true;
+        let was_leaving = std::mem::replace(&mut server.leaving, true);
+        if !was_leaving && (server.due.is_in_batch() || server.due.is_copy_in()) {
+            let mut terminate = Vec::with_capacity(HEADER_LENGTH);
+            frontend::terminate(&mut terminate);
+            self.append(&terminate);
         }
         Ok(Done::Later)
     }
