@@ -86,6 +86,9 @@ async fn plans_are_made_anew_when_tables_change() {
     client.simple_query("ALTER TABLE s ADD b int").await.unwrap();
     let newcomer = plane.client().await;
     assert_eq!(newcomer.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 2, "changed through the proxy");
+    for _ in 0..2 {
+        assert_eq!(told(&client.query_one(&old, &[]).await.unwrap_err()).1, "cached plan must not change result type");
+    }
     let _changed = server.root("demo", "ALTER TABLE s ADD c int");
     // Changed behind the proxy: that shows by one error, then the plan is made anew for everybody.
     let (code, text) = told(&newcomer.query_one("SELECT * FROM s", &[]).await.unwrap_err());
@@ -93,6 +96,31 @@ async fn plans_are_made_anew_when_tables_change() {
     assert_eq!(newcomer.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 3);
     assert_eq!(plane.client().await.query_one("SELECT * FROM s", &[]).await.unwrap().len(), 3);
     assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
+async fn nobody_gets_other_rows_than_he_was_told_of_on_another_connection() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let (first, second) = (plane.client().await, plane.client().await);
+    first.simple_query("CREATE TABLE s (a int); INSERT INTO s VALUES (1)").await.unwrap();
+    let (all, a) = (first.prepare("SELECT * FROM s").await.unwrap(), first.prepare("SELECT a FROM s").await.unwrap());
+    let insert = first.prepare("INSERT INTO s (a) VALUES (2) RETURNING *").await.unwrap();
+    second.simple_query("ALTER TABLE s ADD b int").await.unwrap();
+    // The connection that holds them is taken away.
+    second.simple_query("BEGIN").await.unwrap();
+    for _ in 0..2 {
+        for changed in [&all, &insert] {
+            let (code, text) = told(&first.query_one(changed, &[]).await.unwrap_err());
+            assert_eq!((code.as_str(), text.as_str()), ("0A000", "cached plan must not change result type"));
+        }
+        assert_eq!(first.query_one(&a, &[]).await.unwrap().get::<_, i32>(0), 1);
+    }
+    assert_eq!(one(&first, "SELECT count(*) FROM s").await, "1", "nothing was executed");
+    let anew = first.prepare("SELECT * FROM s").await.unwrap();
+    assert_eq!(first.query_one(&anew, &[]).await.unwrap().len(), 2);
+    second.simple_query("ROLLBACK").await.unwrap();
+    assert_eq!(plane.opened(), 2);
 }
 
 #[tokio::test]

@@ -488,3 +488,33 @@ async fn what_was_not_synced_is_undone_however_its_client_leaves() {
     other.simple_query("BEGIN; LOCK TABLE unsynced; COMMIT").await.unwrap();
     assert_eq!(one(&other, "SELECT string_agg(i::text, ',') FROM unsynced").await, "1");
 }
+
+#[tokio::test]
+async fn an_unnamed_statement_keeps_the_rows_that_its_client_was_told_of() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let other = plane.client().await;
+    other.simple_query("CREATE TABLE kept (a int); INSERT INTO kept VALUES (1)").await.unwrap();
+    let mut raw = Raw::login(&plane).await;
+    for (sql, change, answer) in
+        [("SELECT a FROM kept", "ALTER TABLE kept ADD b int", "2DCZI"), ("SELECT * FROM kept", "ALTER TABLE kept ADD c int", "EZI")]
+    {
+        raw.send(|out| {
+            frontend::parse(out, b"", sql.as_bytes(), b"");
+            frontend::describe(out, Target::Statement, b"");
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!(raw.tags().await, "1tTZI");
+        other.simple_query(change).await.unwrap();
+        other.simple_query("BEGIN").await.unwrap();
+        raw.send(|out| {
+            frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+            frontend::execute(out, b"", 0);
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!(raw.tags().await, answer, "{sql}");
+        other.simple_query("ROLLBACK").await.unwrap();
+    }
+}

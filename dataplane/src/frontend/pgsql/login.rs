@@ -19,6 +19,7 @@ use crate::config::{Protocol, User};
 use crate::frontend::tls;
 use crate::limits::Permit;
 use crate::pool::{AcquireError, KeyParts, Pool, PoolKey, Request};
+use crate::session::pgsql::prepared::Told;
 use crate::session::pgsql::settings::Settings;
 use crate::tls::{ALPN_POSTGRESQL, ClientTls};
 use crate::worker::WorkerContext;
@@ -111,6 +112,7 @@ impl Entrant {
             proxy_port,
             statements: HashMap::new(),
             unnamed: None,
+            told: Told::default(),
             skip_to_sync: false,
             aborted: None,
             tell_parameters: false,

@@ -21,13 +21,16 @@ use crate::backend::pgsql::{Login, Pgsql};
 use crate::config::Protocol;
 use crate::limits::Permit;
 use crate::pool::{Pool, PoolKey};
-use crate::session::pgsql::prepared::Statement;
+use crate::session::pgsql::prepared::{Statement, Told};
 use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
 use crate::worker::driver;
 use crate::worker::link::Link;
 use crate::worker::session::{SessionGuard, Signal, Wake};
 use worker::PgWorker;
+
+/// Statements of which more is kept than the client has.
+const TOLD_SLACK: usize = 16;
 
 /// Starts the task of a client.
 pub(crate) fn spawn(link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) {
@@ -63,6 +66,8 @@ struct Client {
     statements: HashMap<Box<[u8]>, Rc<Statement>>,
     /// Its unnamed statement, and the stamp by which a server connection remembers holding it.
     unnamed: Option<(u64, Rc<Statement>)>,
+    /// What rows it was told that its statements have.
+    told: Told,
     /// Its batch has failed: everything is thrown away up to Sync.
     skip_to_sync: bool,
     /// Its transaction was lost with its server; it reads as failed until it ends it.
@@ -123,6 +128,15 @@ fn shutdown() -> ErrorFields {
 }
 
 impl Client {
+    /// Notes what rows the client is told that a statement has; what it was told of statements that it has no more is forgotten in time.
+    fn note_told(&mut self, id: u64, shape: u64) {
+        if self.told.len() > 2 * self.statements.len() + TOLD_SLACK {
+            let known = self.statements.values().chain(self.unnamed.iter().map(|(_, statement)| statement));
+            self.told = known.filter_map(|statement| self.told.get_key_value(&statement.id)).map(|(id, shape)| (*id, *shape)).collect();
+        }
+        self.told.insert(id, shape);
+    }
+
     /// Says the last word and counts the end.
     fn end(&mut self, end: &End) {
         if let End::Fatal(fields) = end {

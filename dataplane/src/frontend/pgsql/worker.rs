@@ -31,7 +31,7 @@ pub(super) struct PgWorker {
     secrets: RefCell<HashMap<String, Prepared>>,
     welcomes: RefCell<Welcomes>,
     keys: RefCell<HashMap<u32, [u8; 4]>>,
-    /// Counts changes of tables that passed through: plans from before are not used any more.
+    /// Counts changes of tables that passed through: who prepares a statement does not get one from before.
     pub(super) schema: Cell<u64>,
     /// Statements that clients of this worker share.
     pub(super) registry: RefCell<Registry>,

@@ -44,14 +44,23 @@ pub(crate) struct Statement {
     pub(crate) change: Option<Change>,
     /// A server has parsed it once.
     pub(crate) is_proven: Cell<bool>,
-    /// Counts how often its plans turned out to be out of date.
+    /// Counts how often a server turned out not to hold it any more.
     pub(crate) generation: Cell<u64>,
+    /// Changes of tables that the worker had seen when it was made.
+    pub(crate) schema: u64,
+    /// Its rows do not look any more as a client was told: who prepares its text again gets another statement.
+    pub(crate) is_outdated: Cell<bool>,
 }
 
 impl Statement {
     /// Whether no server needs to be asked if it can be parsed: it names nothing that can go away.
     pub(crate) fn surely_parses(&self) -> bool {
         self.is_proven.get() && matches!(self.class, Class::Transaction(_))
+    }
+
+    /// Whether who prepares the text now may share it.
+    fn is_current(&self, schema: u64) -> bool {
+        self.surely_parses() || (self.schema == schema && !self.is_outdated.get())
     }
 
     /// Its name on servers: no client's name ever gets there, so nothing clashes.
@@ -89,6 +98,10 @@ impl Deref for ServerName {
     }
 }
 
+/// [`shape`] of the rows of its statements as one client was told, by their ids. Others may know the same statement with other rows: of
+/// another database, or another search path.
+pub(crate) type Told = HashMap<u64, u64, BuildHasherDefault<Identity>>;
+
 /// A client's prepared statements by its names for them.
 pub(crate) type Names = HashMap<Box<[u8]>, Rc<Statement>>;
 
@@ -113,6 +126,25 @@ pub(crate) fn renamed(message: &[u8], names: &Names) -> Option<Vec<u8>> {
     Some(out)
 }
 
+/// Bytes of a description of rows that are looked at.
+const SHAPE_LOOK: usize = 16 * 1024;
+
+/// What a RowDescription (or the empty NoData) says that a plan may not change, in one number: names, types and type modifiers of the columns.
+pub(crate) fn shape(description: &[u8]) -> u64 {
+    let mut hash = Xxh3::new();
+    let mut rest = description.get(2..description.len().min(SHAPE_LOOK)).unwrap_or_default();
+    // Behind the name: table (4), column (2), type (4), its length (2), modifier (4), format (2).
+    while let Some(end) = rest.iter().position(|byte| *byte == 0)
+        && let Some(field) = rest.get(end + 1..end + 19)
+    {
+        hash.update(&rest[..=end]);
+        hash.update(&field[6..10]);
+        hash.update(&field[12..16]);
+        rest = &rest[end + 19..];
+    }
+    hash.digest()
+}
+
 /// The statements of one worker, so that clients who prepare the same text share it on the servers.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -121,11 +153,14 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The statement with this text and these types; `make` describes it if it is new.
-    pub(crate) fn statement(&mut self, sql: &[u8], types: &[u8], make: impl FnOnce() -> Statement) -> Rc<Statement> {
+    /// The statement with this text and these types, of tables that have changed `schema` times; `make` describes it if it is new.
+    pub(crate) fn statement(&mut self, sql: &[u8], types: &[u8], schema: u64, make: impl FnOnce() -> Statement) -> Rc<Statement> {
         let hash = hash(sql, types);
-        let known = self.by_hash.get(&hash).and_then(|bucket| bucket.iter().find(|known| *known.sql == *sql && *known.types == *types));
-        if let Some(known) = known {
+        let is_meant = |known: &&mut Rc<Statement>| *known.sql == *sql && *known.types == *types;
+        if let Some(known) = self.by_hash.get_mut(&hash).and_then(|bucket| bucket.iter_mut().find(is_meant)) {
+            if !known.is_current(schema) {
+                *known = Rc::new(make());
+            }
             return Rc::clone(known);
         }
         if self.count >= REGISTRY_LIMIT {
@@ -261,23 +296,48 @@ mod tests {
     #[test]
     fn equal_texts_share_one_statement() {
         let mut registry = Registry::default();
-        let first = registry.statement(b"SELECT 1", b"", || make(b"SELECT 1"));
-        let again = registry.statement(b"SELECT 1", b"", || make(b"SELECT 1"));
+        let first = registry.statement(b"SELECT 1", b"", 0, || make(b"SELECT 1"));
+        let again = registry.statement(b"SELECT 1", b"", 0, || make(b"SELECT 1"));
         let typed =
-            registry.statement(b"SELECT 1", b"\0\0\0\x17", || Statement { types: Box::from(&b"\0\0\0\x17"[..]), ..make(b"SELECT 1") });
+            registry.statement(b"SELECT 1", b"\0\0\0\x17", 0, || Statement { types: Box::from(&b"\0\0\0\x17"[..]), ..make(b"SELECT 1") });
         assert_eq!((first.id == again.id, first.id == typed.id), (true, false));
+    }
+
+    #[test]
+    fn a_text_is_another_statement_once_tables_have_changed() {
+        let mut registry = Registry::default();
+        let mut id_at = |schema| registry.statement(b"TABLE t", b"", schema, || Statement { schema, ..make(b"TABLE t") });
+        let old = id_at(0);
+        let new = id_at(1);
+        assert_ne!(old.id, new.id);
+        assert_eq!(id_at(1).id, new.id);
+        new.is_outdated.set(true);
+        assert_ne!(id_at(1).id, new.id);
+    }
+
+    #[test]
+    fn the_shape_of_rows_is_names_and_types() {
+        let row = |name: &str, table: u8, kind: u8, format: u8| {
+            let field = [0, 0, 0, table, 0, 1, 0, 0, 0, kind, 0, 4, 0xff, 0xff, 0xff, 0xff, 0, format];
+            [&b"\0\x01"[..], name.as_bytes(), b"\0", &field].concat()
+        };
+        let a = shape(&row("a", 1, 23, 0));
+        assert_eq!(a, shape(&row("a", 2, 23, 1)));
+        for other in [row("b", 1, 23, 0), row("a", 1, 25, 0), [&row("a", 1, 23, 0)[..], &row("b", 1, 23, 0)[2..]].concat(), Vec::new()] {
+            assert_ne!(a, shape(&other));
+        }
     }
 
     #[test]
     fn the_registry_is_bounded_and_keeps_what_is_used() {
         let mut registry = Registry::default();
-        let kept = registry.statement(b"kept", b"", || make(b"kept"));
+        let kept = registry.statement(b"kept", b"", 0, || make(b"kept"));
         for number in 0..REGISTRY_LIMIT + 5 {
             let text = number.to_string();
-            registry.statement(text.as_bytes(), b"", || make(text.as_bytes()));
+            registry.statement(text.as_bytes(), b"", 0, || make(text.as_bytes()));
         }
         assert!(registry.count <= REGISTRY_LIMIT);
-        assert_eq!(registry.statement(b"kept", b"", || make(b"kept")).id, kept.id);
+        assert_eq!(registry.statement(b"kept", b"", 0, || make(b"kept")).id, kept.id);
     }
 
     #[test]

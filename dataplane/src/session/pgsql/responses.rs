@@ -54,6 +54,8 @@ pub(crate) enum Expected {
     Bind(Option<Rc<Statement>>),
     /// ParameterDescription, then RowDescription or NoData.
     DescribeStatement(Option<Rc<Statement>>),
+    /// The same, for us: whether the statement has the rows that its client was told of.
+    OwnDescribe(Rc<Statement>),
     /// RowDescription or NoData.
     DescribePortal,
     /// Rows and an end, or COPY; the portal's statement, if that does anything to parameters.
@@ -103,6 +105,8 @@ pub(crate) enum Outcome {
     NotParsed(Audience, Slot),
     /// The server still holds a statement that we meant to close.
     NotClosed,
+    /// The rows of the statement have this [`super::prepared::shape`].
+    Described(Audience, Rc<Statement>, u64),
 }
 
 /// A unit of which not everything has been answered.
@@ -212,6 +216,20 @@ impl Responses {
         }
     }
 
+    /// The statement whose rows the message at the head describes.
+    pub(crate) fn described(&self) -> Option<(&Rc<Statement>, Audience)> {
+        match self.due.front() {
+            Some(Expected::DescribeStatement(statement)) => statement.as_ref().map(|statement| (statement, Audience::Client)),
+            Some(Expected::OwnDescribe(statement)) => Some((statement, Audience::Proxy)),
+            _ => None,
+        }
+    }
+
+    /// Whether the message at the front of the client waits for an [`Expected::OwnDescribe`].
+    pub(crate) fn is_comparing(&self) -> bool {
+        matches!(self.due.back(), Some(Expected::OwnDescribe(_)))
+    }
+
     /// Whether the response at the head is to something of our own.
     pub(crate) fn is_own(&self) -> bool {
         self.due.front().is_some_and(Expected::is_own)
@@ -276,6 +294,11 @@ impl Responses {
             }
             (tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE, Expected::Prepare(_)) => return Ok(Reply::Swallow),
             (_, Expected::OwnQuery) if is_of_query(message) => return Ok(Reply::Swallow),
+            (tag::PARAMETER_DESCRIPTION, Expected::OwnDescribe(_)) => return Ok(Reply::Swallow),
+            (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::OwnDescribe(_)) => {
+                self.due.pop_front();
+                return Ok(Reply::Swallow);
+            }
             (tag::READY, Expected::Query(_) | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();

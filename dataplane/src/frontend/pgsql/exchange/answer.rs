@@ -1,5 +1,6 @@
 //! What the server says: relayed by tag, rows never looked at, whole reads forwarded without a copy where nothing is to be changed.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus, tag};
@@ -13,7 +14,7 @@ use super::{Attached, End, Exchange, QUERY_TIMEOUT};
 use crate::session::pgsql::changes::Change;
 use crate::session::pgsql::parameters::NotFollowed;
 use crate::session::pgsql::pins::Pin;
-use crate::session::pgsql::prepared::{Names, renamed};
+use crate::session::pgsql::prepared::{Names, renamed, shape};
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
 use crate::worker::chunk::Chunk;
 
@@ -109,6 +110,18 @@ impl Exchange<'_> {
                 Outcome::Undefined(named) => {
                     if self.client.statements.get(&named.name).is_some_and(|known| known.id == named.statement.id) {
                         self.client.statements.remove(&named.name);
+                    }
+                }
+                Outcome::Described(Audience::Client, statement, shape) => self.client.note_told(statement.id, shape),
+                Outcome::Described(Audience::Proxy, statement, shape) => {
+                    if self.client.told.get(&statement.id).is_none_or(|told| *told == shape) {
+                        continue;
+                    }
+                    statement.is_outdated.set(true);
+                    if let Some(server) = &mut self.server {
+                        server.reshaped = statement.id;
+                        server.conn.prepared.doubt(statement.id);
+                        server.conn.prepared.unnamed = 0;
                     }
                 }
                 // Its name must not be used again there: the connection is closed when this session leaves it.
@@ -226,11 +239,17 @@ impl Attached {
                     return Err(format!("the session's parameters cannot be set: {}", fields.message));
                 }
                 self.failed |= !self.due.is_own();
-                // A plan that does not fit its tables any more, or a statement that somebody has deallocated: prepared anew next time.
-                if matches!(fields.code.as_str(), sqlstate::FEATURE_NOT_SUPPORTED | sqlstate::INVALID_SQL_STATEMENT_NAME)
-                    && let Some(statement) = self.due.statement()
-                {
-                    statement.generation.set(statement.generation.get() + 1);
+                match (fields.code.as_str(), self.due.statement()) {
+                    // A plan that does not fit its tables any more.
+                    (sqlstate::FEATURE_NOT_SUPPORTED, Some(statement)) => statement.is_outdated.set(true),
+                    // A statement that somebody has deallocated: prepared anew next time.
+                    (sqlstate::INVALID_SQL_STATEMENT_NAME, Some(statement)) => statement.generation.set(statement.generation.get() + 1),
+                    _ => {}
+                }
+            }
+            tag::ROW_DESCRIPTION | tag::NO_DATA => {
+                if let Some((statement, audience)) = self.due.described() {
+                    told.notes.push(Outcome::Described(audience, Rc::clone(statement), shape(body)));
                 }
             }
             tag::COMMAND_COMPLETE if !self.due.is_own() => self.on_complete(body, told),
@@ -289,7 +308,7 @@ impl Attached {
 
     /// The server is ready for the next unit.
     fn on_ready(&mut self) {
-        (self.expired, self.cancelled) = (false, false);
+        (self.expired, self.cancelled, self.reshaped) = (false, false, 0);
         let failed = std::mem::take(&mut self.failed);
         if self.conn.status != TransactionStatus::Idle {
             return;

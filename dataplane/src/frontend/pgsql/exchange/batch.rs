@@ -197,6 +197,7 @@ impl Exchange<'_> {
 
     /// The statement with this text and these types, described once.
     pub(super) fn statement(&mut self, sql: &[u8], types: &[u8]) -> Rc<Statement> {
+        let schema = self.client.worker.schema.get();
         let describe = || {
             let scan = self.scan(sql);
             Statement {
@@ -207,13 +208,14 @@ impl Exchange<'_> {
                 class: scan.class,
                 effects: scan.effects,
                 change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
+                schema,
                 ..Statement::default()
             }
         };
         if sql.len() > SHARED_TEXT {
             return Rc::new(describe());
         }
-        self.client.worker.registry.borrow_mut().statement(sql, types, describe)
+        self.client.worker.registry.borrow_mut().statement(sql, types, schema, describe)
     }
 
     /// Answers a batch of which a rule says that all is well: every message gets what a statement without parameters and rows would get.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use quorumsql_wire::pgsql::backend::TransactionStatus;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
-use quorumsql_wire::pgsql::frame::{HEADER_LENGTH, Header};
+use quorumsql_wire::pgsql::frame::{self, HEADER_LENGTH, Header};
 use quorumsql_wire::pgsql::frontend::{self, Bind, FrontendMessage, Parse, Target};
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Effects, Transaction};
@@ -61,6 +61,7 @@ impl Exchange<'_> {
                 server.counts.ready();
                 Ok(Done::AsIs)
             }
+            _ if server.due.is_comparing() => Ok(Done::Later),
             // During COPY only its data may come; the server says so.
             _ if server.due.is_copy_in() => {
                 self.whole(header, input, self.longest_statement())?;
@@ -244,7 +245,8 @@ impl Exchange<'_> {
             FrontendMessage::Bind(bind) => Ok(self.forward_bind(bind)),
             FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_named(name) {
                 Ok(None) => {
-                    self.push(Expected::DescribeStatement(None));
+                    let statement = self.known(name).map(Rc::clone);
+                    self.push(Expected::DescribeStatement(statement));
                     Done::AsIs
                 }
                 Ok(Some(statement)) => {
@@ -254,7 +256,7 @@ impl Exchange<'_> {
                     self.push(Expected::DescribeStatement(Some(statement)));
                     Done::Consumed
                 }
-                Err(fields) => self.poison(&fields),
+                Err(done) => done,
             }),
             FrontendMessage::Describe(Target::Portal, _) => {
                 self.push(Expected::DescribePortal);
@@ -293,6 +295,7 @@ impl Exchange<'_> {
         if let Err(fields) = self.evaluate_in_batch(&statement) {
             return self.poison(&fields);
         }
+        self.client.told.remove(&statement.id);
         if parse.name.is_empty() {
             let stamp = next_id();
             self.client.unnamed = Some((stamp, statement));
@@ -342,7 +345,7 @@ impl Exchange<'_> {
     /// Parse of a statement under our name, behind the Close of one that has to go (`true`); `None` = the server holds it.
     fn parse_of(&mut self, statement: &Rc<Statement>) -> Option<(Vec<u8>, bool)> {
         let server = self.server.as_mut()?;
-        let generation = statement.generation.get() + self.client.worker.schema.get();
+        let generation = statement.generation.get();
         let evicted = match server.conn.prepared.touch(statement.id, generation) {
             Held::Yes => return None,
             Held::Stale => Some(statement.id),
@@ -374,7 +377,7 @@ impl Exchange<'_> {
                 self.push(Expected::Bind(Some(statement)));
                 Done::Consumed
             }
-            Err(fields) => self.poison(&fields),
+            Err(done) => done,
         }
     }
 
@@ -394,10 +397,8 @@ impl Exchange<'_> {
         self.count_bind(portal, known.as_ref());
         let statement = match self.on_server(name, known.as_ref()) {
             Ok(statement) => statement,
-            Err(fields) => {
-                self.poison(&fields);
-                return Ok(super::request::drop_message(header, input));
-            }
+            Err(Done::Consumed) => return Ok(super::request::drop_message(header, input)),
+            Err(done) => return Ok(done),
         };
         self.note_portal(portal, known.as_ref(), None);
         let start = HEADER_LENGTH + name_end + 1;
@@ -424,19 +425,24 @@ impl Exchange<'_> {
     }
 
     /// Makes sure that the server holds the client's statement `name`, notes its effects and returns it. `None` = the server knows it by the
-    /// same name.
-    fn on_named(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, ErrorFields> {
+    /// same name. `Err` = what becomes of the message instead.
+    fn on_named(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, Done> {
         let known = self.known(name).map(Rc::clone);
         self.on_server(name, known.as_ref())
     }
 
     /// The same of the statement that the name is `known` to stand for.
-    fn on_server(&mut self, name: &[u8], known: Option<&Rc<Statement>>) -> Result<Option<Rc<Statement>>, ErrorFields> {
+    fn on_server(&mut self, name: &[u8], known: Option<&Rc<Statement>>) -> Result<Option<Rc<Statement>>, Done> {
         let Some(statement) = known.map(Rc::clone) else {
             // PREPARE as text makes statements that only the server knows.
-            return if self.passes_unknown_names() && !is_ours(name) { Ok(None) } else { Err(unknown_statement(name)) };
+            return if self.passes_unknown_names() && !is_ours(name) { Ok(None) } else { Err(self.poison(&unknown_statement(name))) };
         };
-        self.evaluate_in_batch(&statement)?;
+        if self.server.as_ref().is_some_and(|server| server.reshaped == statement.id) {
+            return Err(self.refuse_reshaped());
+        }
+        if let Err(fields) = self.evaluate_in_batch(&statement) {
+            return Err(self.poison(&fields));
+        }
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
         if let Some(server) = &mut self.server {
             server.unit.effects |= statement.effects;
@@ -445,28 +451,49 @@ impl Exchange<'_> {
         if statement.class == Class::Ddl {
             self.note_schema_change(&statement.sql);
         }
-        if name.is_empty() {
-            self.restore_unnamed(&statement);
-            return Ok(None);
+        let is_parsed = if name.is_empty() { self.restore_unnamed(&statement) } else { self.prepare(&statement, Audience::Proxy, None) };
+        if is_parsed && self.client.told.contains_key(&statement.id) {
+            return Err(self.compare_shape(name, statement));
         }
-        self.prepare(&statement, Audience::Proxy, None);
-        Ok(Some(statement))
+        Ok((!name.is_empty()).then_some(statement))
     }
 
-    /// The client's unnamed statement was parsed on another connection, or has been replaced on this one.
-    fn restore_unnamed(&mut self, statement: &Rc<Statement>) {
-        let (Some(server), Some((stamp, _))) = (&mut self.server, &self.client.unnamed) else { return };
+    /// Its client was told what rows `statement` has, and the server has parsed it just now: asks it whether they still look so. The message
+    /// at the front waits for the answer.
+    fn compare_shape(&mut self, name: &[u8], statement: Rc<Statement>) -> Done {
+        let server_name = if name.is_empty() { ServerName::default() } else { statement.server_name() };
+        let mut bytes = Vec::with_capacity(64);
+        frontend::describe(&mut bytes, Target::Statement, &server_name);
+        frame::encode(&mut bytes, b'H', |_| {});
+        self.append(&bytes);
+        self.push(Expected::OwnDescribe(statement));
+        Done::Later
+    }
+
+    /// The client was told of rows that its statement does not have any more: PostgreSQL's words for it.
+    fn refuse_reshaped(&mut self) -> Done {
+        if let Some(server) = &mut self.server {
+            server.reshaped = 0;
+        }
+        self.poison(&ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"))
+    }
+
+    /// The client's unnamed statement was parsed on another connection, or has been replaced on this one (`true`).
+    fn restore_unnamed(&mut self, statement: &Rc<Statement>) -> bool {
+        let (Some(server), Some((stamp, _))) = (&mut self.server, &self.client.unnamed) else { return false };
         if server.conn.prepared.unnamed == *stamp {
-            return;
+            return false;
         }
         server.conn.prepared.unnamed = *stamp;
         let mut bytes = Vec::with_capacity(statement.sql.len() + 16);
         frontend::parse(&mut bytes, b"", &statement.sql, &statement.types);
         self.append(&bytes);
         self.push(Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None });
+        true
     }
 
-    /// Notes that plans may be out of date behind this text. What changes tables by other ways shows by its error, once per statement.
+    /// Notes that plans are out of date behind this text for who prepares it from now on; who has prepared it before reads of it what the
+    /// server says. What changes tables by other ways shows by its error, once per statement.
     fn note_schema_change(&self, sql: &[u8]) {
         let names = |word: &[u8]| sql.windows(word.len()).take(SCHEMA_LOOK).any(|window| window.eq_ignore_ascii_case(word));
         if names(b"alter") || names(b"drop") {

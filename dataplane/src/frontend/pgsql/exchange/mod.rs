@@ -144,6 +144,8 @@ struct Attached {
     reported: bool,
     /// Something has failed since the last ReadyForQuery.
     failed: bool,
+    /// Id of the statement at the front if its rows are not what its client was told; 0 = none.
+    reshaped: u64,
     /// Statements for which a sequence's pin is to last.
     sequence_left: u32,
     /// The session's id.
@@ -287,6 +289,7 @@ impl Exchange<'_> {
             portals: Vec::new(),
             reported: false,
             failed: false,
+            reshaped: 0,
             sequence_left: 0,
             session,
         });
