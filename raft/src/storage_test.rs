@@ -85,6 +85,13 @@ impl Fault {
     }
 }
 
+/// Waits for a durable point that hung: in this process its thread outlives the node, and would write under the hands of the next one.
+async fn settled(node: &Node) {
+    while node.on().core().log.busy_for() > Duration::ZERO {
+        tokio::time::sleep(Duration::from_millis(1)).await; // the pause between two looks
+    }
+}
+
 /// Inserts until one insert is acknowledged: all others may or may not be there.
 async fn acknowledged(node: &mut Node, name: &str, size: usize) -> String {
     let begin = Instant::now();
@@ -135,6 +142,7 @@ async fn leaders_fail(log_store: LogStoreKind, faults: &[Fault]) {
 
         // A restart repairs it.
         Fault::heal(&nodes[leader], &hanging);
+        settled(&nodes[leader]).await;
         nodes[leader].kill();
         nodes[leader].start().await;
         all.push(acknowledged(&mut nodes[leader], &format!("after-{fault:?}"), 0).await);
