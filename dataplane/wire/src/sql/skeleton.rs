@@ -2,7 +2,7 @@
 //!
 //! Reading a text twice (digest, class) costs more than anything else that is done with a short statement. Most statements
 //! differ from an earlier one in nothing but numbers and strings; [`skeleton`] takes these out in one cheap pass, so that the
-//! [`Scan`](super::Scan) of the earlier one can be used again. It knows only what all readings of a text agree on, and says
+//! [`Scan`] of the earlier one can be used again. It knows only what all readings of a text agree on, and says
 //! `false` to everything else: comments, escapes, doubled quotes, variables, hexadecimal numbers, names beyond ASCII.
 
 use super::{Class, Scan};
