@@ -49,20 +49,10 @@ pub struct Decision {
 }
 
 impl RuleSet {
-    /// Evaluates the rules ([`RuleSet::explain`] is the same without memory); `hit` is called with the position of every rule that matches. Allocates only for a
-    /// combination of digest, user, schema and listener that `cache` does not know.
-    pub fn evaluate(&self, input: &Input<'_>, cache: &mut VerdictCache, hit: impl FnMut(usize)) -> Decision {
-        self.evaluate_known(input, &LastVerdict::default(), cache, hit)
-    }
-
-    /// As [`RuleSet::evaluate`]; `last` belongs to the text and is tried first.
-    pub(crate) fn evaluate_known(
-        &self,
-        input: &Input<'_>,
-        last: &LastVerdict,
-        cache: &mut VerdictCache,
-        hit: impl FnMut(usize),
-    ) -> Decision {
+    /// Evaluates the rules ([`RuleSet::explain`] is the same without memory); `hit` is called with the position of every rule that
+    /// matches. `last` belongs to the text and is tried first. Allocates only for a combination of digest, user, schema and listener
+    /// that neither knows.
+    pub(crate) fn evaluate(&self, input: &Input<'_>, last: &LastVerdict, cache: &mut VerdictCache, hit: impl FnMut(usize)) -> Decision {
         if self.rules.is_empty() {
             return Decision::default();
         }

@@ -1,4 +1,4 @@
-//! What the rules do with a statement, rule by rule: the same decision as [`RuleSet::evaluate`], with reasons.
+//! What the rules do with a statement, rule by rule: the same decision as `RuleSet::evaluate`, with reasons.
 
 use super::compile::{ClientMatch, Rule, RuleSet};
 use super::evaluate::{Decision, Input};

@@ -1,6 +1,6 @@
 //! Query rules: rows, compiled form, evaluation (mysql-dataplane.md 7.3, pgsql-dataplane.md 5.2).
 //!
-//! [`RuleSet::compile`] turns rows into matchers once per configuration; [`RuleSet::evaluate`] runs a statement through
+//! [`RuleSet::compile`] turns rows into matchers once per configuration; `RuleSet::evaluate` runs a statement through
 //! them. What is decided by the digest, the user, the schema and the listener alone is decided once per combination and
 //! remembered in the worker's [`VerdictCache`] as the list of rules still to be tried; `client_addr`, `match_pattern` and
 //! flags are tried per statement. A text that is known remembers its last combination itself, so that nothing is hashed. Hit

@@ -32,8 +32,8 @@ fn evaluate(rules: &RuleSet, cache: &mut VerdictCache, input: &Input<'_>) -> (De
     let (tried, plain) = rules.explain(input);
     let matched = |tried: &Tried| matches!(tried.result, Verdict::Matched | Verdict::Applied);
     let told: Vec<usize> = tried.iter().enumerate().filter(|(_, tried)| matched(tried)).map(|(position, _)| position).collect();
-    let fresh = rules.evaluate(input, cache, |position| hits[0].push(position));
-    let cached = rules.evaluate(input, cache, |position| hits[1].push(position));
+    let fresh = rules.evaluate(input, &LastVerdict::default(), cache, |position| hits[0].push(position));
+    let cached = rules.evaluate(input, &LastVerdict::default(), cache, |position| hits[1].push(position));
     assert_eq!((&fresh, &hits[0]), (&plain, &told), "fresh, {input:?}");
     assert_eq!((&cached, &hits[1]), (&plain, &told), "cached, {input:?}");
     (plain, told)
@@ -150,12 +150,12 @@ fn the_cache_is_bounded_and_keeps_what_is_used() {
     let mut cache = VerdictCache::new();
     for number in 0..20_000 {
         let text = format!("SELECT c{number}");
-        rules.evaluate(&Input { digest: number, ..input(&text) }, &mut cache, |_| {});
+        rules.evaluate(&Input { digest: number, ..input(&text) }, &LastVerdict::default(), &mut cache, |_| {});
     }
     assert!(cache.len() <= 8192, "{}", cache.len());
     let long = "SELECT ".repeat(10_000);
     let before = cache.len();
-    rules.evaluate(&input(&long), &mut cache, |_| {});
+    rules.evaluate(&input(&long), &LastVerdict::default(), &mut cache, |_| {});
     assert_eq!(cache.len(), before);
 }
 

@@ -26,7 +26,7 @@
 //! }
 //! // In an exchange:
 //! let config = ctx.config();                   // one atomic load; the statement keeps this snapshot to its end
-//! let decision = ctx.evaluate(&config, Protocol::Mysql, &input);
+//! let decision = ctx.evaluate(&config, Protocol::Mysql, &input, &scanned);
 //! let chunk = link.recv().await?;              // or link.recv_more(&mut chunk) to complete a message
 //! link.send(chunk).await?;                     // one write; the buffer goes back to the worker
 //! let mut reply = ctx.chunks().take(); reply.extend_from_slice(b"…"); link.send(reply).await?;
@@ -179,14 +179,11 @@ impl WorkerContext {
 
     /// Runs a statement through the rules of `config` with this worker's memory of verdicts and its hit counters. `scanned` is
     /// what its text scanned to.
-    pub(crate) fn evaluate(&self, config: &Snapshot, protocol: Protocol, input: &Input<'_>, scanned: Option<&Scanned>) -> Decision {
+    pub(crate) fn evaluate(&self, config: &Snapshot, protocol: Protocol, input: &Input<'_>, scanned: &Scanned) -> Decision {
         let rules = &config.side(protocol).rules;
         let cells = config.rule_cells(protocol);
         let mut verdicts = self.verdicts[index(protocol)].borrow_mut();
-        match scanned {
-            Some(scanned) => rules.evaluate_known(input, &scanned.verdict, &mut verdicts, |position| cells.hit(position)),
-            None => rules.evaluate(input, &mut verdicts, |position| cells.hit(position)),
-        }
+        rules.evaluate(input, &scanned.verdict, &mut verdicts, |position| cells.hit(position))
     }
 
     /// Where a statement is counted; `None` = `query_digests` is off. The client and the end of the text are left out of `key`
@@ -196,7 +193,7 @@ impl WorkerContext {
         protocol: Protocol,
         variables: &Variables,
         key: DigestKey<'_>,
-        scanned: Option<&Scanned>,
+        scanned: &Scanned,
     ) -> Option<Arc<DigestEntry>> {
         if !variables.query_digests {
             return None;
@@ -206,13 +203,11 @@ impl WorkerContext {
             text: &key.text[..key.text.len().min(variables.digest_options.max_digest_length)],
             ..key
         };
-        if let Some(last) = scanned.and_then(|scanned| scanned.counted_as(&key)) {
+        if let Some(last) = scanned.counted_as(&key) {
             return Some(last);
         }
         let entry = self.digests(protocol).borrow_mut().entry(&key, self.ticker.now());
-        if let Some(scanned) = scanned {
-            *scanned.entry.borrow_mut() = Some(Arc::clone(&entry));
-        }
+        *scanned.entry.borrow_mut() = Some(Arc::clone(&entry));
         Some(entry)
     }
 

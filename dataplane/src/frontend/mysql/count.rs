@@ -38,7 +38,7 @@ impl Client {
             digest: scan.digest,
             text: &scan.digest_text,
         };
-        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key, Some(scan))?;
+        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key, scan)?;
         Some(Counting { entry, started })
     }
 

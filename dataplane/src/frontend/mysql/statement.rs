@@ -162,7 +162,7 @@ impl Client {
             digest_text: &scan.digest_text,
             sql,
         };
-        self.ctx.evaluate(config, Protocol::Mysql, &input, Some(scan))
+        self.ctx.evaluate(config, Protocol::Mysql, &input, scan)
     }
 
     /// Held connection, routing guard. An error is the client's answer.

@@ -148,7 +148,7 @@ impl Exchange<'_> {
             digest,
             text: &scanned.digest_text,
         };
-        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, Some(scanned))
+        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, scanned)
     }
 
     /// Counts a statement that was answered here.

@@ -43,7 +43,7 @@ impl Exchange<'_> {
             digest_text: &looked.scanned.digest_text,
             sql: looked.sql,
         };
-        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, Some(looked.scanned))
+        self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, looked.scanned)
     }
 
     /// Rules, then guard, for a unit that has no connection yet.
