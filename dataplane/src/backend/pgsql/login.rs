@@ -100,7 +100,7 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
         key: welcome.key,
         tainted: false,
     };
-    welcome.parameters.iter().for_each(|body| connection.note_parameter(body));
+    welcome.parameters.iter().for_each(|body| connection.note_parameter_status(body));
     connection.defaults.clone_from(&connection.report);
     Ok(connection)
 }

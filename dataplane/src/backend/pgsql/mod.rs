@@ -91,13 +91,25 @@ pub(crate) enum BackendError {
 
 impl PgBackend {
     /// Notes a ParameterStatus.
-    pub(crate) fn note_parameter(&mut self, body: &[u8]) {
-        let Ok((name, value)) = backend::decode_parameter_status(body) else { return };
+    pub(crate) fn note_parameter(&mut self, name: &[u8], value: &[u8]) {
         if let Some((_, known)) = self.report.iter_mut().find(|(known, _)| **known == *name) {
             *known = value.into();
         } else if self.report.len() < REPORT_LIMIT {
             self.report.push((name.into(), value.into()));
         }
+    }
+
+    /// The same by the body of its message.
+    pub(crate) fn note_parameter_status(&mut self, body: &[u8]) {
+        if let Ok((name, value)) = backend::decode_parameter_status(body) {
+            self.note_parameter(name, value);
+        }
+    }
+
+    /// What it reported last of `name`.
+    pub(crate) fn reported(&self, name: &str) -> Option<&str> {
+        let (_, value) = self.report.iter().find(|(known, _)| **known == *name.as_bytes())?;
+        std::str::from_utf8(value).ok()
     }
 
     /// DISCARD ALL has been done on it.
@@ -128,7 +140,7 @@ impl PgBackend {
             let size = match self.scanner.next(&chunk) {
                 Ok(Step::Whole { tag: tag::PARAMETER_STATUS, body, size }) => {
                     let body = body.to_vec();
-                    self.note_parameter(&body);
+                    self.note_parameter_status(&body);
                     size
                 }
                 Ok(Step::Whole { tag: tag::NOTICE, size, .. }) => size,

@@ -86,7 +86,7 @@ impl PgBackend {
                     Step::Rest { size } | Step::Start { size, .. } => size,
                     Step::Whole { tag: tag::PARAMETER_STATUS, body, size } => {
                         let body = body.to_vec();
-                        self.note_parameter(&body);
+                        self.note_parameter_status(&body);
                         size
                     }
                     Step::Whole { tag: tag::ERROR, body, size } => {

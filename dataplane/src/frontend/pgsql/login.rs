@@ -115,7 +115,6 @@ impl Entrant {
             told: Told::default(),
             skip_to_sync: false,
             aborted: None,
-            tell_parameters: false,
             _places: self.places,
         })
     }
@@ -153,9 +152,11 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     let startup = fixed.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let key = PoolKey::new(KeyParts { user: name.clone(), database: database.clone(), startup, ..KeyParts::default() });
     let login = Login { password: user.password.clone() };
-    let entrant = Entrant { worker, pool: Pool::of(ctx), key, login, user: name, database, settings, places: (place, user_place) };
+    let mut entrant = Entrant { worker, pool: Pool::of(ctx), key, login, user: name, database, settings, places: (place, user_place) };
     backend::authentication_ok(&mut out);
+    let start = out.len();
     welcome(link, session, ctx, &entrant, &user, fixed, &mut out).await?;
+    entrant.settings.respell(&out[start..]);
     backend::backend_key_data(&mut out, session.id(), &new_key(session, &entrant.worker)?);
     backend::ready_for_query(&mut out, TransactionStatus::Idle);
     session.logged_in();

@@ -55,7 +55,7 @@ struct Client {
     login: Login,
     user: String,
     database: String,
-    /// What it asked for at start-up.
+    /// What it asked for at start-up, in the server's spelling where it reports it.
     start: Arc<Settings>,
     /// The same with what it has set since.
     settings: Arc<Settings>,
@@ -72,8 +72,6 @@ struct Client {
     skip_to_sync: bool,
     /// Its transaction was lost with its server; it reads as failed until it ends it.
     aborted: Option<Aborted>,
-    /// Parameters have changed behind its back (DISCARD ALL): it is told the values of the next connection.
-    tell_parameters: bool,
     _places: (Permit, Permit),
 }
 

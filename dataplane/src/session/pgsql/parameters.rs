@@ -26,6 +26,19 @@ pub(crate) struct Parameters {
     /// As they were when the transaction began, if it has changed any.
     before: Option<Pair>,
     savepoints: Vec<(String, Pair)>,
+    /// Names and values of which the client was told ahead of the connection.
+    ahead: Vec<(String, String)>,
+}
+
+/// What the client is told of a parameter that its server reports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Telling {
+    /// The server's message.
+    AsItIs,
+    /// Nothing: it knows.
+    Nothing,
+    /// This value in place of the server's.
+    Value(String),
 }
 
 /// A change cannot be followed: the session must keep its connection.
@@ -36,7 +49,7 @@ impl Parameters {
     /// Of a session that asked for `start`, and whose connection has just been given what it wants.
     pub(crate) fn new(start: &Arc<Settings>, want: &Arc<Settings>) -> Self {
         let now = Pair { want: Arc::clone(want), have: Arc::clone(want) };
-        Self { start: Arc::clone(start), now, before: None, savepoints: Vec::new() }
+        Self { start: Arc::clone(start), now, ..Self::default() }
     }
 
     /// What the client wants.
@@ -138,6 +151,28 @@ impl Parameters {
         self.commit();
     }
 
+    /// The server reports that `name` is `value`; `before` is what it reported last. Where the client wants what the connection is only given
+    /// before the next unit (behind a RESET of what it asked for at start-up), it is told what it wants, as if it had the connection for itself.
+    pub(crate) fn tell(&mut self, name: &str, before: Option<&str>, value: &str) -> Telling {
+        let index = self.ahead.iter().position(|(known, _)| known == name);
+        let ahead = index.map(|index| self.ahead.swap_remove(index).1);
+        let pending = self.pending(&name.to_ascii_lowercase()).map(str::to_owned);
+        if ahead.is_none() && pending.is_none() {
+            return Telling::AsItIs;
+        }
+        if let Some(pending) = &pending {
+            self.ahead.push((name.to_owned(), pending.clone()));
+        }
+        let value = pending.unwrap_or_else(|| value.to_owned());
+        if ahead.as_deref().or(before) == Some(&value) { Telling::Nothing } else { Telling::Value(value) }
+    }
+
+    /// What the connection is still to be given of `name`.
+    fn pending(&self, name: &str) -> Option<&str> {
+        let Pair { want, have } = &self.now;
+        if Arc::ptr_eq(want, have) { None } else { want.get(name).filter(|wanted| have.get(name) != Some(wanted)) }
+    }
+
     /// Outside a transaction the server says that `name` is `value`; on a fresh connection it said `default`. What did not come by a SET that was
     /// followed came by a function, and is the client's all the same.
     ///
@@ -224,6 +259,26 @@ mod tests {
         assert_eq!((parameters.want().get("a"), parameters.want().get("b"), parameters.have().get("a")), (Some("0"), None, None));
         parameters.discard();
         assert_eq!(parameters.want(), &settings(&[("a", "0")]));
+    }
+
+    #[test]
+    fn a_client_is_told_of_its_own_start_up_values_only() {
+        let mut parameters = fresh(&[("application_name", "mine")]);
+        let value = |text: &str| Telling::Value(text.into());
+        run(&mut parameters, "SET application_name = 'x'");
+        assert_eq!(parameters.tell("application_name", Some("mine"), "x"), Telling::AsItIs);
+        run(&mut parameters, "RESET ALL");
+        assert_eq!(parameters.tell("TimeZone", Some("UTC"), "GMT"), Telling::AsItIs);
+        assert_eq!(parameters.tell("application_name", Some("x"), ""), value("mine"));
+        run(&mut parameters, "RESET application_name");
+        assert_eq!(parameters.tell("application_name", Some(""), ""), Telling::Nothing, "said once more, as by old servers");
+        parameters.on_aligned();
+        assert_eq!(parameters.tell("application_name", Some(""), "mine"), Telling::Nothing);
+        run(&mut parameters, "RESET ALL");
+        assert_eq!(parameters.tell("application_name", Some("mine"), ""), Telling::Nothing);
+        run(&mut parameters, "SET application_name = 'y'");
+        assert_eq!(parameters.tell("application_name", Some(""), "y"), value("y"));
+        assert_eq!(parameters.tell("application_name", Some("y"), "z"), Telling::AsItIs);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::fmt::Write as _;
 
+use quorumsql_wire::pgsql::{backend, frame};
+
 /// Accepted at start-up only, or without effect later.
 const START_ONLY: [&str; 8] = [
     "ignore_system_indexes",
@@ -35,6 +37,22 @@ impl Settings {
         all.sort_unstable();
         let (fixed, aligned) = all.into_iter().partition(|(name, _)| START_ONLY.contains(&name.as_str()));
         (Self(aligned), Self(fixed))
+    }
+
+    /// Takes over how a server spells these values in the ParameterStatus messages of its welcome: that is what they go back to.
+    pub(crate) fn respell(&mut self, welcome: &[u8]) {
+        let mut rest = welcome;
+        while !self.0.is_empty()
+            && let Ok(Some(frame)) = frame::decode(rest, rest.len())
+        {
+            rest = &rest[frame.size()..];
+            let Ok((name, value)) = backend::decode_parameter_status(frame.body) else { continue };
+            let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) else { continue };
+            let name = name.to_ascii_lowercase();
+            if self.get(&name).is_some() {
+                self.set(&name, value);
+            }
+        }
     }
 
     /// Why no client can start with these: what they make of the session cannot be given to any connection and taken away again.
@@ -115,6 +133,17 @@ mod tests {
         let (aligned, fixed) = Settings::from_startup(pairs.to_vec());
         assert_eq!(aligned, settings(&[("a", "2"), ("b", "3")]));
         assert_eq!(fixed.iter().collect::<Vec<_>>(), [("post_auth_delay", "4")]);
+    }
+
+    #[test]
+    fn a_server_spells_values_in_its_own_way() {
+        let mut own = settings(&[("timezone", "utc"), ("work_mem", "64")]);
+        let mut welcome = Vec::new();
+        for (name, value) in [("TimeZone", "UTC"), ("DateStyle", "ISO, MDY")] {
+            backend::parameter_status(&mut welcome, name.as_bytes(), value.as_bytes());
+        }
+        own.respell(&welcome);
+        assert_eq!(own, settings(&[("timezone", "UTC"), ("work_mem", "64")]));
     }
 
     #[test]

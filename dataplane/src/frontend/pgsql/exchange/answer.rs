@@ -12,7 +12,7 @@ use quorumsql_wire::sql::Effects;
 
 use super::{Attached, End, Exchange, QUERY_TIMEOUT};
 use crate::session::pgsql::changes::Change;
-use crate::session::pgsql::parameters::NotFollowed;
+use crate::session::pgsql::parameters::{NotFollowed, Telling};
 use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::{Names, renamed, shape};
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
@@ -80,7 +80,6 @@ impl Exchange<'_> {
         if told.discarded {
             self.client.statements.clear();
             self.client.unnamed = None;
-            self.client.tell_parameters = true;
         }
         if let Some(server) = &self.server
             && server.due.is_skipping()
@@ -168,6 +167,14 @@ impl Attached {
                 }
                 Step::Whole { tag, body, size } | Step::Start { tag, body, size } => (tag, body, size),
             };
+            if message == tag::PARAMETER_STATUS {
+                if let Some(text) = self.on_parameter(body) {
+                    cut.replace(chunk, at, at + size, &text);
+                }
+                at += size;
+                self.insert_own(chunk, at, cut);
+                continue;
+            }
             if let Err(cause) = self.on_body(message, body, told) {
                 told.lost = Some(cause);
                 return at;
@@ -223,13 +230,29 @@ impl Attached {
         }
     }
 
+    /// The server reports a parameter: what the client gets in place of the message; `None` = the message.
+    fn on_parameter(&mut self, body: &[u8]) -> Option<Vec<u8>> {
+        self.reported |= !self.due.is_own();
+        let (name, value) = backend::decode_parameter_status(body).ok()?;
+        let telling = match (std::str::from_utf8(name), std::str::from_utf8(value)) {
+            (Ok(name), Ok(value)) => self.parameters.tell(name, self.conn.reported(name), value),
+            _ => Telling::AsItIs,
+        };
+        self.conn.note_parameter(name, value);
+        match telling {
+            Telling::AsItIs => None,
+            Telling::Nothing => Some(Vec::new()),
+            Telling::Value(value) => {
+                let mut message = Vec::with_capacity(name.len() + value.len() + 7);
+                backend::parameter_status(&mut message, name, value.as_bytes());
+                Some(message)
+            }
+        }
+    }
+
     /// Reads the bodies that matter. `Err` = the connection is ending, and why.
     fn on_body(&mut self, message: u8, body: &[u8], told: &mut Told) -> Result<(), String> {
         match message {
-            tag::PARAMETER_STATUS => {
-                self.conn.note_parameter(body);
-                self.reported |= !self.due.is_own();
-            }
             tag::ERROR => {
                 let fields = ErrorFields::decode(body).map_err(|error| error.to_string())?;
                 if ends_connection(fields.severity) {

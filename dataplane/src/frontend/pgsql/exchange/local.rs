@@ -82,16 +82,14 @@ impl Exchange<'_> {
         })
     }
 
-    /// `DISCARD ALL` of a session without a connection: nothing of it is on any server but its parameters, which the next connection gets.
+    /// `DISCARD ALL` of a session without a connection and with the parameters that it began with: nothing of it is on any server.
     fn discard_all(&mut self, scan: &Scan) -> Option<Done> {
-        if scan.statements != 1 || scan.effects != Effects::DISCARD_ALL {
+        if scan.statements != 1 || scan.effects != Effects::DISCARD_ALL || self.client.settings != self.client.start {
             return None;
         }
         self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
         self.client.statements.clear();
         self.client.unnamed = None;
-        self.client.tell_parameters |= self.client.settings != self.client.start;
-        self.client.settings = Arc::clone(&self.client.start);
         Some(self.answer_query(|out| backend::command_complete(out, "DISCARD ALL")))
     }
 

@@ -265,11 +265,6 @@ impl Exchange<'_> {
                 return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
             }
         }
-        if std::mem::take(&mut self.client.tell_parameters) {
-            let mut all = Vec::new();
-            conn.welcome(&mut all);
-            self.say(&all);
-        }
         self.client.session.facts.borrow_mut().hostgroup = Some(hostgroup);
         let mark = conn.prepared.clock();
         let (due, sent) = self.client.worker.take_queues();
