@@ -10,12 +10,19 @@
 mod aborted;
 mod answer;
 mod batch;
+mod clock;
+mod complete;
 mod count;
+mod effects;
+mod extended;
 mod forward;
+mod hold;
 mod io;
 mod local;
 mod lost;
 mod names;
+mod prepare;
+mod query;
 mod request;
 mod route;
 
@@ -23,23 +30,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
-use quorumsql_wire::pgsql::error_fields::{ErrorFields, Severity};
-use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::sql::{Class, Effects};
 
 use super::{Client, End, shutdown};
-use crate::backend::pgsql::{BackendError, Pgsql, send_cancel};
+use crate::backend::pgsql::Pgsql;
 use crate::config::{HostgroupId, Protocol};
-use crate::pool::{AcquireError, PooledConnection, Request};
+use crate::pool::PooledConnection;
 use crate::session::pgsql::changes::Change;
 use crate::session::pgsql::parameters::Parameters;
-use crate::session::pgsql::pins::{Pin, Pins};
+use crate::session::pgsql::pins::Pins;
 use crate::session::pgsql::prepared::Statement;
 use crate::session::pgsql::responses::Responses;
 use crate::stats::digests::DigestEntry;
 use crate::worker::chunk::Chunk;
-use crate::worker::driver;
-use crate::worker::session::Signal;
 use crate::worker::snapshot::Snapshot;
 use count::Counts;
 pub(super) use count::Sent;
@@ -49,14 +53,7 @@ use io::Event;
 const SMALL_MESSAGE: usize = 64 * 1024;
 /// Bytes on their way in one direction beyond which nothing is added.
 const BACKLOG: usize = 256 * 1024;
-/// Time for the good-bye of a client's state on its server connection.
-const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Time for which a sequence's state keeps a connection (`auto_increment_delay_multiplex_timeout_ms` of the reference, at its default).
-const SEQUENCE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
-
-/// Time for a statement to end that was cancelled because its time was over (pgsql-dataplane.md 4.10).
-const CANCEL_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 /// What a client reads whose statement took too long.
 const QUERY_TIMEOUT: &str = "Query execution was interrupted, query_timeout exceeded";
 /// What a client reads that has cancelled its statement.
@@ -236,184 +233,6 @@ impl Exchange<'_> {
         }
     }
 
-    /// Gets a connection for the unit at the front and gives it the client's settings. A failure is the unit's answer.
-    async fn attach(&mut self, hostgroup: HostgroupId) -> Result<(), End> {
-        let client = &mut *self.client;
-        let request = Request { session: &client.session, client: &mut client.link, key: &client.key, login: &client.login, hostgroup };
-        let mut conn = match client.pool.acquire(&self.config, request).await {
-            Ok(conn) => conn,
-            Err(AcquireError::ClientGone) => return Err(End::Quiet),
-            Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
-            Err(error) => {
-                client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
-                (self.decided, self.changes) = (None, None);
-                return self.fail_front(&acquire_error(&error));
-            }
-        };
-        let (session, reads) = (client.session.id(), self.decided.is_some_and(|unit| unit.effects.intersects(Effects::LAST_INSERT_ID)));
-        if !conn.suits(session, &client.settings, reads) {
-            let limit = self.config.pgsql.variables.connect_timeout_server;
-            let adapted = client.ctx.ticker().guard(limit, Box::pin(conn.adapt(session, &client.settings, reads))).await;
-            let error = match adapted {
-                Ok(Ok(())) => None,
-                Ok(Err(BackendError::Server(fields))) => Some(ErrorFields { severity: Severity::Error, ..*fields }),
-                Ok(Err(error)) => Some(not_adapted(&error)),
-                Err(error) => Some(not_adapted(&error)),
-            };
-            if let Some(fields) = error {
-                (self.decided, self.changes) = (None, None);
-                return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
-            }
-        }
-        self.client.session.facts.borrow_mut().hostgroup = Some(hostgroup);
-        let mark = conn.prepared.clock();
-        let (due, sent) = self.client.worker.take_queues();
-        self.server = Some(Attached {
-            conn,
-            to_server: None,
-            due: Responses::reusing(due),
-            counts: Counts::new(&self.client.ctx, sent),
-            pins: Pins::default(),
-            unit: Unit::default(),
-            mark,
-            own: Vec::new(),
-            leaving: false,
-            expired: false,
-            cancelled: false,
-            parameters: Parameters::new(&self.client.start, &self.client.settings),
-            portals: Vec::new(),
-            reported: false,
-            failed: false,
-            reshaped: 0,
-            sequence_left: 0,
-            session,
-        });
-        Ok(())
-    }
-
-    /// Gives the connection back if nothing ties the session to it; called when something may have ended.
-    fn detach_if_free(&mut self) -> Result<(), End> {
-        let Some(server) = &self.server else { return Ok(()) };
-        if !server.due.is_idle() || server.to_server.is_some() {
-            return Ok(());
-        }
-        if server.leaving {
-            return Err(End::Quiet);
-        }
-        if server.conn.status != TransactionStatus::Idle || !server.pins.is_empty() || !self.config.pgsql.variables.multiplexing {
-            return Ok(());
-        }
-        if let Some(server) = self.server.take() {
-            let Attached { mut conn, parameters, due, counts, .. } = server;
-            self.client.worker.put_queues((due.into_queue(), counts.into_queue()));
-            if !conn.tainted && conn.scanner.pending() == 0 {
-                conn.have = Arc::clone(parameters.have());
-                conn.release();
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts the connection away when the session ends: nobody sees what this client left on it.
-    fn leave(&mut self) {
-        if let Some(out) = self.out.take() {
-            self.client.link.send_at_once(&out);
-        }
-        let Some(server) = self.server.take() else { return };
-        let ctx = Rc::clone(&self.client.ctx);
-        if !server.due.is_idle() || server.to_server.is_some() || server.conn.tainted {
-            // What runs is stopped: closing the socket alone lets it run on.
-            if let (Some(key), false) = (&server.conn.key, server.due.is_empty()) {
-                send_cancel(&ctx, key.clone());
-            }
-            return;
-        }
-        if server.pins.outlives_discard() {
-            return;
-        }
-        let mut conn = server.conn;
-        driver::spawn(async move {
-            match ctx.ticker().guard(RESET_LIMIT, Box::pin(conn.reset())).await {
-                Ok(Ok(())) => conn.release(),
-                Ok(Err(error)) => tracing::debug!(%error, "connection is closed: it cannot be reset"),
-                Err(error) => tracing::debug!(%error, "connection is closed: it cannot be reset"),
-            }
-        });
-    }
-
-    /// Runs the session's timer for what the session is waiting for.
-    fn arm(&mut self) {
-        let variables = &self.config.pgsql.variables;
-        let (clock, limit) = match &self.server {
-            None => (Clock::Nothing, variables.wait_timeout),
-            Some(server) if server.expired => (Clock::Cancel, CANCEL_LIMIT),
-            Some(server) if !server.due.is_empty() => (Clock::Query, variables.default_query_timeout),
-            Some(server) if server.conn.status != TransactionStatus::Idle || server.due.is_in_batch() => {
-                (Clock::Transaction, variables.max_transaction_idle_time)
-            }
-            Some(server) if server.pins.is_only(Pin::Sequence) => (Clock::Sequence, SEQUENCE_LIMIT),
-            Some(_) => (Clock::Pinned, variables.wait_timeout),
-        };
-        if clock != self.clock {
-            self.clock = clock;
-            self.client.session.timer.arm(limit);
-        }
-    }
-
-    fn on_expired(&mut self) -> Result<(), End> {
-        let (code, text) = match self.clock {
-            Clock::Query => {
-                self.client.session.timer.clear();
-                if let Some(server) = &mut self.server {
-                    server.expired = true;
-                }
-                self.cancel_running();
-                return Ok(());
-            }
-            Clock::Cancel => return self.lost("the server did not answer a cancel request".into()),
-            Clock::Sequence => {
-                if let Some(server) = &mut self.server {
-                    server.pins.remove(Pin::Sequence);
-                }
-                return self.detach_if_free();
-            }
-            Clock::Transaction => {
-                (sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")
-            }
-            Clock::Nothing | Clock::Pinned => (sqlstate::IDLE_SESSION_TIMEOUT, "terminating connection due to idle-session timeout"),
-        };
-        Err(End::Fatal(ErrorFields::fatal(code, text)))
-    }
-
-    fn on_signal(&mut self, signal: Signal) -> Result<(), End> {
-        match signal {
-            Signal::Kill => return Err(End::Fatal(shutdown())),
-            Signal::KillQuery => {
-                if let Some(server) = &mut self.server {
-                    server.cancelled |= !server.due.is_empty();
-                }
-                self.cancel_running();
-            }
-            Signal::ServerGone => self.lost("the server was taken out of service".into())?,
-            // A drain waits for the end of what runs, but not for the end of a pin.
-            Signal::Drain if self.is_pinned_idle() => return Err(End::Fatal(shutdown())),
-            Signal::Drain => {}
-        }
-        Ok(())
-    }
-
-    /// Cancels what the server runs for this session, if it runs anything. The signal may arrive late: the connection is not used by another
-    /// client any more.
-    fn cancel_running(&mut self) {
-        if let Some(server) = &mut self.server
-            && !server.due.is_empty()
-            && let Some(key) = &server.conn.key
-        {
-            send_cancel(&self.client.ctx, key.clone());
-            server.conn.tainted = true;
-        }
-    }
-
     /// Appends bytes for the client.
     fn say(&mut self, bytes: &[u8]) {
         self.out.get_or_insert_with(|| self.client.ctx.chunks().take()).extend_from_slice(bytes);
@@ -435,21 +254,5 @@ impl Exchange<'_> {
                 backend::ready_for_query(out, status);
             }
         });
-    }
-}
-
-fn not_adapted(error: &dyn std::fmt::Display) -> ErrorFields {
-    ErrorFields::error(sqlstate::CONNECTION_FAILURE, format!("cannot set the session's parameters on the server: {error}"))
-}
-
-/// The client's text for a unit that gets no connection. What stands behind it is in the detail.
-fn acquire_error(error: &AcquireError) -> ErrorFields {
-    match error {
-        AcquireError::Refused(refusal) => {
-            let code = std::str::from_utf8(&refusal.sqlstate).unwrap_or(sqlstate::CONNECTION_FAILURE);
-            ErrorFields::error(code, format!("server login failed: {}", refusal.message))
-        }
-        AcquireError::Interrupted(Signal::KillQuery) => ErrorFields::error(sqlstate::QUERY_CANCELED, CANCELLED),
-        other => ErrorFields::error(sqlstate::UNABLE_TO_CONNECT, other.to_string()).detail(other.cause()),
     }
 }

@@ -1,0 +1,110 @@
+//! What becomes of the session's pins and parameters when a statement has succeeded, a unit has ended, or the server reports a parameter.
+
+use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
+use quorumsql_wire::sql::Effects;
+
+use super::Attached;
+use super::answer::Told;
+use crate::session::pgsql::changes::Change;
+use crate::session::pgsql::parameters::{NotFollowed, Telling};
+use crate::session::pgsql::pins::Pin;
+
+impl Attached {
+    /// The server reports a parameter: what the client gets in place of the message; `None` = the message.
+    pub(super) fn on_parameter(&mut self, body: &[u8]) -> Option<Vec<u8>> {
+        self.reported |= !self.due.is_own();
+        let (name, value) = backend::decode_parameter_status(body).ok()?;
+        let telling = match (std::str::from_utf8(name), std::str::from_utf8(value)) {
+            (Ok(name), Ok(value)) => self.parameters.tell(name, self.conn.reported(name), value),
+            _ => Telling::AsItIs,
+        };
+        self.conn.note_parameter(name, value);
+        match telling {
+            Telling::AsItIs => None,
+            Telling::Nothing => Some(Vec::new()),
+            Telling::Value(value) => {
+                let mut message = Vec::with_capacity(name.len() + value.len() + 7);
+                backend::parameter_status(&mut message, name, value.as_bytes());
+                Some(message)
+            }
+        }
+    }
+
+    /// A statement has succeeded; `tag` is its command tag with its end.
+    pub(super) fn on_complete(&mut self, tag: &[u8], told: &mut Told) {
+        let change = self.due.complete().unwrap_or_default();
+        match tag {
+            b"DISCARD ALL\0" => {
+                self.conn.tainted |= self.pins.outlives_discard();
+                self.pins.clear();
+                self.conn.forget_state();
+                self.parameters.discard();
+                told.discarded = true;
+            }
+            b"DEALLOCATE ALL\0" => {
+                self.conn.prepared.clear();
+                self.pins.end(Pin::Prepare);
+                told.deallocated = true;
+            }
+            b"CLOSE CURSOR ALL\0" => self.pins.end(Pin::Cursor),
+            b"DISCARD TEMP\0" => self.pins.end(Pin::Temporary),
+            b"COMMIT\0" | b"PREPARE TRANSACTION\0" => self.parameters.commit(),
+            b"ROLLBACK\0" => {
+                self.pins.on_rollback();
+                if !matches!(change, Change::RollbackTo(_)) {
+                    self.parameters.roll_back();
+                }
+            }
+            _ => {}
+        }
+        match change {
+            Change::Role(true) => self.pins.end(Pin::Role),
+            Change::Role(false) => self.pins.add(Pin::Role),
+            Change::Authorization(true) => self.pins.end(Pin::Authorization),
+            Change::Authorization(false) => self.pins.add(Pin::Authorization),
+            Change::UnlistenAll => self.pins.end(Pin::Listen),
+            _ => {}
+        }
+        if self.parameters.apply(&change) == Err(NotFollowed) {
+            self.pins.add(Pin::Set);
+        }
+    }
+
+    /// The server is ready for the next unit.
+    pub(super) fn on_ready(&mut self) {
+        (self.expired, self.cancelled, self.reshaped) = (false, false, 0);
+        let failed = std::mem::take(&mut self.failed);
+        if self.conn.status != TransactionStatus::Idle {
+            return;
+        }
+        if failed {
+            self.parameters.roll_back();
+            self.pins.on_rollback();
+        } else {
+            self.parameters.commit();
+            if self.unit.effects.intersects(Effects::RELEASE_LOCKS) && !self.unit.effects.intersects(Effects::LOCK | Effects::MULTI) {
+                self.pins.end(Pin::Lock);
+            }
+        }
+        self.pins.on_commit();
+        self.portals.clear();
+        if std::mem::take(&mut self.reported) {
+            self.observe();
+        }
+    }
+
+    /// Takes over what the server has reported of parameters.
+    fn observe(&mut self) {
+        for (name, value) in &self.conn.report {
+            let default = self.conn.default_of(name);
+            let texts = (std::str::from_utf8(name), std::str::from_utf8(value), default.map(std::str::from_utf8).transpose());
+            let observed = match texts {
+                (Ok(name), Ok(value), Ok(default)) => self.parameters.observe(name, value, default),
+                _ => Err(NotFollowed),
+            };
+            if observed == Err(NotFollowed) {
+                self.pins.add(Pin::Set);
+            }
+        }
+    }
+}

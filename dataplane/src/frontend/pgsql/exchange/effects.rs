@@ -1,0 +1,73 @@
+//! What a statement that is sent does to the session: pins, and portals whose end does something to parameters.
+
+use std::rc::Rc;
+
+use quorumsql_wire::pgsql::backend::TransactionStatus;
+use quorumsql_wire::pgsql::frontend::Bind;
+use quorumsql_wire::sql::{Class, Effects};
+
+use super::{Attached, Exchange};
+use crate::session::pgsql::changes::{Change, is_followed};
+use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::prepared::Statement;
+
+/// Portals that are followed at a time.
+const PORTALS: usize = 64;
+
+impl Exchange<'_> {
+    /// Notes a portal whose statement does something to parameters; `bind` if its values are at hand.
+    pub(super) fn note_portal(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>, bind: Option<&Bind<'_>>) {
+        let mut statement = statement.filter(|statement| statement.change.is_some()).map(Rc::clone);
+        if let Some((change @ Change::Bound(_), bind)) = statement.as_ref().and_then(|statement| statement.change.as_ref()).zip(bind) {
+            statement = Some(Rc::new(Statement { change: Some(change.bind(bind)), ..Statement::default() }));
+        }
+        let Some(server) = &mut self.server else { return };
+        server.portals.retain(|(known, _)| **known != *portal);
+        match statement {
+            Some(_) if server.portals.len() >= PORTALS => server.pins.add(Pin::Set),
+            Some(statement) => server.portals.push((portal.into(), statement)),
+            None => {}
+        }
+    }
+}
+
+impl Attached {
+    /// Ties the session to the connection where a statement does something that lives there and is not followed, and marks the connection where
+    /// nobody can tell.
+    pub(super) fn note_effects(&mut self, class: Class, effects: Effects, changes: Option<&[Change]>, delay: u32) {
+        if !matches!(class, Class::Read | Class::Empty | Class::Neutral | Class::Set | Class::Transaction(_))
+            || effects.intersects(Effects::CALLS_UNKNOWN | Effects::NEXTVAL)
+        {
+            self.conn.writer = self.session;
+        }
+        if effects.is_empty() || self.unit.multiplex == Some(2) {
+            return;
+        }
+        self.pins.add_effects(effects);
+        if effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG) && !changes.is_some_and(|all| is_followed(effects, all)) {
+            self.pins.add(Pin::Set);
+        }
+        if effects.intersects(Effects::CALLS_UNKNOWN | Effects::EXECUTE_TEXT | Effects::HIDDEN) {
+            self.conn.unsure = self.session;
+        }
+        if effects.intersects(Effects::NEXTVAL) && delay > 0 && self.conn.status == TransactionStatus::Idle {
+            self.pins.add(Pin::Sequence);
+            self.sequence_left = delay;
+        }
+    }
+
+    /// Another unit begins: one less of those for which a sequence keeps the connection.
+    pub(super) fn count_sequence(&mut self) {
+        if self.pins.has(Pin::Sequence) {
+            self.sequence_left = self.sequence_left.saturating_sub(1);
+            if self.sequence_left == 0 {
+                self.pins.remove(Pin::Sequence);
+            }
+        }
+    }
+
+    /// The statement of a portal, if it does something to parameters.
+    pub(super) fn portal(&self, name: &[u8]) -> Option<Rc<Statement>> {
+        self.portals.iter().find(|(known, _)| **known == *name).map(|(_, statement)| Rc::clone(statement))
+    }
+}

@@ -1,0 +1,227 @@
+//! The extended protocol of a session that holds a connection: names of statements rewritten, everything else as it comes.
+
+use std::rc::Rc;
+
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
+use quorumsql_wire::pgsql::frame::{HEADER_LENGTH, Header};
+use quorumsql_wire::pgsql::frontend::{self, Bind, FrontendMessage, Parse, Target};
+use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::sql::Class;
+
+use super::batch::unknown_statement;
+use super::request::Done;
+use super::route::Looked;
+use super::{End, Exchange, Passing, SMALL_MESSAGE};
+use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::prepared::{PER_CLIENT_LIMIT, Statement, is_ours, next_id};
+use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
+
+impl Exchange<'_> {
+    pub(super) fn forward_extended(&mut self, message: FrontendMessage<'_>) -> Result<Done, End> {
+        match message {
+            FrontendMessage::Parse(parse) => Ok(self.forward_parse(parse)),
+            FrontendMessage::Bind(bind) => Ok(self.forward_bind(bind)),
+            FrontendMessage::Describe(Target::Statement, name) => Ok(match self.on_named(name) {
+                Ok(None) => {
+                    let statement = self.known(name).map(Rc::clone);
+                    self.push(Expected::DescribeStatement(statement));
+                    Done::AsIs
+                }
+                Ok(Some(statement)) => {
+                    let mut bytes = Vec::with_capacity(32);
+                    frontend::describe(&mut bytes, Target::Statement, &statement.server_name());
+                    self.append(&bytes);
+                    self.push(Expected::DescribeStatement(Some(statement)));
+                    Done::Consumed
+                }
+                Err(done) => done,
+            }),
+            FrontendMessage::Describe(Target::Portal, _) => {
+                self.push(Expected::DescribePortal);
+                Ok(Done::AsIs)
+            }
+            FrontendMessage::Execute { portal, .. } => {
+                if let Some(server) = &mut self.server {
+                    server.counts.execute(portal);
+                }
+                let statement = self.server.as_ref().and_then(|server| server.portal(portal));
+                self.push(Expected::Execute(statement));
+                Ok(Done::AsIs)
+            }
+            FrontendMessage::Close(Target::Statement, name) => {
+                if self.client.statements.remove(name).is_none() && self.passes_unknown_names() && !is_ours(name) {
+                    self.push(Expected::Close(Audience::Client));
+                    return Ok(Done::AsIs);
+                }
+                if name.is_empty() {
+                    self.client.unnamed = None;
+                }
+                self.push(Expected::OwnClose);
+                self.say_own();
+                Ok(Done::Consumed)
+            }
+            FrontendMessage::Close(Target::Portal, _) => {
+                self.push(Expected::Close(Audience::Client));
+                Ok(Done::AsIs)
+            }
+            _ => Err(End::Malformed),
+        }
+    }
+
+    fn forward_parse(&mut self, parse: Parse<'_>) -> Done {
+        let statement = self.statement(parse.sql, parse.parameter_types);
+        if let Err(fields) = self.evaluate_in_batch(&statement) {
+            return self.poison(&fields);
+        }
+        self.client.told.remove(&statement.id);
+        if parse.name.is_empty() {
+            let stamp = next_id();
+            self.client.unnamed = Some((stamp, statement));
+            if let Some(server) = &mut self.server {
+                server.conn.prepared.unnamed = stamp;
+            }
+            self.push(Expected::Parse { audience: Audience::Client, slot: Slot::Unnamed, named: None });
+            return Done::AsIs;
+        }
+        if self.client.statements.contains_key(parse.name) {
+            let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(parse.name));
+            return self.poison(&ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text));
+        }
+        if self.client.statements.len() >= PER_CLIENT_LIMIT {
+            let text = format!("a session cannot have more than {PER_CLIENT_LIMIT} prepared statements");
+            return self.poison(&ErrorFields::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, text));
+        }
+        let named = Named { name: parse.name.into(), statement: Rc::clone(&statement) };
+        self.client.statements.insert(parse.name.into(), Rc::clone(&statement));
+        if self.prepare(&statement, Audience::Client, Some(&named)) {
+            return Done::Consumed;
+        }
+        self.push(Expected::OwnParse(named));
+        self.say_own();
+        Done::Consumed
+    }
+
+    fn forward_bind(&mut self, bind: Bind<'_>) -> Done {
+        let known = self.known(bind.statement).map(Rc::clone);
+        self.count_bind(bind.portal, known.as_ref());
+        let statement = self.on_server(bind.statement, known.as_ref());
+        self.note_portal(bind.portal, known.as_ref(), Some(&bind));
+        match statement {
+            Ok(None) => {
+                self.push(Expected::Bind(None));
+                Done::AsIs
+            }
+            Ok(Some(statement)) => {
+                let mut bytes = Vec::with_capacity(bind.rest.len() + 64);
+                frontend::bind(&mut bytes, bind.portal, &statement.server_name(), bind.rest);
+                self.append(&bytes);
+                self.push(Expected::Bind(Some(statement)));
+                Done::Consumed
+            }
+            Err(done) => done,
+        }
+    }
+
+    /// A Bind that is streamed: only the names at its start are looked at.
+    pub(super) fn forward_long_bind(&mut self, header: Header, input: &[u8], in_batch: bool) -> Result<Done, End> {
+        let body = &input[HEADER_LENGTH..input.len().min(header.size())];
+        let mut ends = body.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(index, _)| index);
+        let (Some(portal_end), Some(name_end)) = (ends.next(), ends.next()) else {
+            if body.len() >= SMALL_MESSAGE {
+                return Err(End::Malformed);
+            }
+            return Ok(Done::More(HEADER_LENGTH + SMALL_MESSAGE));
+        };
+        self.begin_unit(in_batch);
+        let (portal, name) = (&body[..portal_end], &body[portal_end + 1..name_end]);
+        let known = self.known(name).map(Rc::clone);
+        self.count_bind(portal, known.as_ref());
+        let statement = match self.on_server(name, known.as_ref()) {
+            Ok(statement) => statement,
+            Err(Done::Consumed) => return Ok(super::request::drop_message(header, input)),
+            Err(done) => return Ok(done),
+        };
+        self.note_portal(portal, known.as_ref(), None);
+        let start = HEADER_LENGTH + name_end + 1;
+        let server_name = statement.as_ref().map(|statement| statement.server_name()).unwrap_or_default();
+        let length = header.body - (name.len()) + server_name.len() + 4;
+        let mut bytes = Vec::with_capacity(64 + portal.len());
+        bytes.push(b'B');
+        bytes.extend_from_slice(&u32::try_from(length).map_err(|_| End::Malformed)?.to_be_bytes());
+        for text in [portal, &*server_name] {
+            bytes.extend_from_slice(text);
+            bytes.push(0);
+        }
+        self.append(&bytes);
+        self.push(Expected::Bind(statement));
+        Ok(Done::Started(start, Passing { left: header.size() - start, to_server: true }))
+    }
+
+    fn count_bind(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>) {
+        let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
+        let entry = statement.and_then(|statement| self.digest_entry(hostgroup, &statement.scanned));
+        if let Some(server) = &mut self.server {
+            server.counts.bind(portal, entry);
+        }
+    }
+
+    /// Makes sure that the server holds the client's statement `name`, notes its effects and returns it. `None` = the server knows it by the
+    /// same name. `Err` = what becomes of the message instead.
+    pub(super) fn on_named(&mut self, name: &[u8]) -> Result<Option<Rc<Statement>>, Done> {
+        let known = self.known(name).map(Rc::clone);
+        self.on_server(name, known.as_ref())
+    }
+
+    /// The same of the statement that the name is `known` to stand for.
+    fn on_server(&mut self, name: &[u8], known: Option<&Rc<Statement>>) -> Result<Option<Rc<Statement>>, Done> {
+        let Some(statement) = known.map(Rc::clone) else {
+            // PREPARE as text makes statements that only the server knows.
+            return if self.passes_unknown_names() && !is_ours(name) { Ok(None) } else { Err(self.poison(&unknown_statement(name))) };
+        };
+        if self.server.as_ref().is_some_and(|server| server.reshaped == statement.id) {
+            return Err(self.refuse_reshaped());
+        }
+        if let Err(fields) = self.evaluate_in_batch(&statement) {
+            return Err(self.poison(&fields));
+        }
+        let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
+        if let Some(server) = &mut self.server {
+            server.unit.effects |= statement.effects;
+            server.note_effects(statement.class, statement.effects, statement.change.as_ref().map(std::slice::from_ref), delay);
+        }
+        if statement.class == Class::Ddl {
+            self.note_schema_change(&statement.sql);
+        }
+        let is_parsed = if name.is_empty() { self.restore_unnamed(&statement) } else { self.prepare(&statement, Audience::Proxy, None) };
+        if is_parsed && self.client.told.contains_key(&statement.id) {
+            return Err(self.compare_shape(name, statement));
+        }
+        Ok((!name.is_empty()).then_some(statement))
+    }
+
+    /// Rules for a statement of a batch, once per batch and statement.
+    pub(super) fn evaluate_in_batch(&mut self, statement: &Rc<Statement>) -> Result<(), ErrorFields> {
+        self.check_names(statement)?;
+        let Some(server) = &mut self.server else { return Ok(()) };
+        if server.unit.evaluated == statement.id {
+            return Ok(());
+        }
+        server.unit.evaluated = statement.id;
+        server.unit.class = server.unit.class.join(statement.class);
+        let looked = Looked { sql: &statement.sql, scanned: &statement.scanned };
+        let decision = self.check_attached(looked, statement.class)?;
+        if decision.ok_msg.is_some() {
+            let text = "a rule answers this statement itself, which is not possible inside a transaction or batch of the extended protocol";
+            return Err(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text));
+        }
+        if let (Some(server), Some(multiplex)) = (&mut self.server, decision.multiplex) {
+            server.unit.multiplex = Some(multiplex);
+        }
+        Ok(())
+    }
+
+    /// Whether the session is pinned by statements that only its server knows.
+    fn passes_unknown_names(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.pins.has(Pin::Prepare))
+    }
+}

@@ -1,0 +1,146 @@
+//! How a session gets a server connection, gives it back, and leaves it.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use quorumsql_wire::pgsql::backend::TransactionStatus;
+use quorumsql_wire::pgsql::error_fields::{ErrorFields, Severity};
+use quorumsql_wire::pgsql::sqlstate;
+use quorumsql_wire::sql::Effects;
+
+use super::count::Counts;
+use super::{Attached, CANCELLED, End, Exchange, Unit, shutdown};
+use crate::backend::pgsql::{BackendError, send_cancel};
+use crate::config::{HostgroupId, Protocol};
+use crate::pool::{AcquireError, Request};
+use crate::session::pgsql::parameters::Parameters;
+use crate::session::pgsql::pins::Pins;
+use crate::session::pgsql::responses::Responses;
+use crate::worker::driver;
+use crate::worker::session::Signal;
+
+/// Time for the good-bye of a client's state on its server connection.
+const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+impl Exchange<'_> {
+    /// Gets a connection for the unit at the front and gives it the client's settings. A failure is the unit's answer.
+    pub(super) async fn attach(&mut self, hostgroup: HostgroupId) -> Result<(), End> {
+        let client = &mut *self.client;
+        let request = Request { session: &client.session, client: &mut client.link, key: &client.key, login: &client.login, hostgroup };
+        let mut conn = match client.pool.acquire(&self.config, request).await {
+            Ok(conn) => conn,
+            Err(AcquireError::ClientGone) => return Err(End::Quiet),
+            Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
+            Err(error) => {
+                client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
+                (self.decided, self.changes) = (None, None);
+                return self.fail_front(&acquire_error(&error));
+            }
+        };
+        let (session, reads) = (client.session.id(), self.decided.is_some_and(|unit| unit.effects.intersects(Effects::LAST_INSERT_ID)));
+        if !conn.suits(session, &client.settings, reads) {
+            let limit = self.config.pgsql.variables.connect_timeout_server;
+            let adapted = client.ctx.ticker().guard(limit, Box::pin(conn.adapt(session, &client.settings, reads))).await;
+            let error = match adapted {
+                Ok(Ok(())) => None,
+                Ok(Err(BackendError::Server(fields))) => Some(ErrorFields { severity: Severity::Error, ..*fields }),
+                Ok(Err(error)) => Some(not_adapted(&error)),
+                Err(error) => Some(not_adapted(&error)),
+            };
+            if let Some(fields) = error {
+                (self.decided, self.changes) = (None, None);
+                return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
+            }
+        }
+        self.client.session.facts.borrow_mut().hostgroup = Some(hostgroup);
+        let mark = conn.prepared.clock();
+        let (due, sent) = self.client.worker.take_queues();
+        self.server = Some(Attached {
+            conn,
+            to_server: None,
+            due: Responses::reusing(due),
+            counts: Counts::new(&self.client.ctx, sent),
+            pins: Pins::default(),
+            unit: Unit::default(),
+            mark,
+            own: Vec::new(),
+            leaving: false,
+            expired: false,
+            cancelled: false,
+            parameters: Parameters::new(&self.client.start, &self.client.settings),
+            portals: Vec::new(),
+            reported: false,
+            failed: false,
+            reshaped: 0,
+            sequence_left: 0,
+            session,
+        });
+        Ok(())
+    }
+
+    /// Gives the connection back if nothing ties the session to it; called when something may have ended.
+    pub(super) fn detach_if_free(&mut self) -> Result<(), End> {
+        let Some(server) = &self.server else { return Ok(()) };
+        if !server.due.is_idle() || server.to_server.is_some() {
+            return Ok(());
+        }
+        if server.leaving {
+            return Err(End::Quiet);
+        }
+        if server.conn.status != TransactionStatus::Idle || !server.pins.is_empty() || !self.config.pgsql.variables.multiplexing {
+            return Ok(());
+        }
+        if let Some(server) = self.server.take() {
+            let Attached { mut conn, parameters, due, counts, .. } = server;
+            self.client.worker.put_queues((due.into_queue(), counts.into_queue()));
+            if !conn.tainted && conn.scanner.pending() == 0 {
+                conn.have = Arc::clone(parameters.have());
+                conn.release();
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the connection away when the session ends: nobody sees what this client left on it.
+    pub(super) fn leave(&mut self) {
+        if let Some(out) = self.out.take() {
+            self.client.link.send_at_once(&out);
+        }
+        let Some(server) = self.server.take() else { return };
+        let ctx = Rc::clone(&self.client.ctx);
+        if !server.due.is_idle() || server.to_server.is_some() || server.conn.tainted {
+            // What runs is stopped: closing the socket alone lets it run on.
+            if let (Some(key), false) = (&server.conn.key, server.due.is_empty()) {
+                send_cancel(&ctx, key.clone());
+            }
+            return;
+        }
+        if server.pins.outlives_discard() {
+            return;
+        }
+        let mut conn = server.conn;
+        driver::spawn(async move {
+            match ctx.ticker().guard(RESET_LIMIT, Box::pin(conn.reset())).await {
+                Ok(Ok(())) => conn.release(),
+                Ok(Err(error)) => tracing::debug!(%error, "connection is closed: it cannot be reset"),
+                Err(error) => tracing::debug!(%error, "connection is closed: it cannot be reset"),
+            }
+        });
+    }
+}
+
+fn not_adapted(error: &dyn std::fmt::Display) -> ErrorFields {
+    ErrorFields::error(sqlstate::CONNECTION_FAILURE, format!("cannot set the session's parameters on the server: {error}"))
+}
+
+/// The client's text for a unit that gets no connection. What stands behind it is in the detail.
+fn acquire_error(error: &AcquireError) -> ErrorFields {
+    match error {
+        AcquireError::Refused(refusal) => {
+            let code = std::str::from_utf8(&refusal.sqlstate).unwrap_or(sqlstate::CONNECTION_FAILURE);
+            ErrorFields::error(code, format!("server login failed: {}", refusal.message))
+        }
+        AcquireError::Interrupted(Signal::KillQuery) => ErrorFields::error(sqlstate::QUERY_CANCELED, CANCELLED),
+        other => ErrorFields::error(sqlstate::UNABLE_TO_CONNECT, other.to_string()).detail(other.cause()),
+    }
+}

@@ -1,0 +1,87 @@
+//! Queries of a session that holds a connection.
+
+use quorumsql_wire::pgsql::backend::TransactionStatus;
+use quorumsql_wire::pgsql::frame::Header;
+use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::sql::Class;
+
+use super::request::Done;
+use super::route::Looked;
+use super::{End, Exchange, Unit};
+use crate::session::pgsql::changes::changes;
+use crate::session::pgsql::responses::Expected;
+
+impl Exchange<'_> {
+    pub(super) fn forward_query(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
+        if header.body > self.longest_statement() {
+            return Ok(self.too_big(header, input));
+        }
+        let Some(sql) = self.query_text(header, input)? else { return Ok(Done::More(header.size())) };
+        if self.decided.is_none()
+            && let Some(done) = self.look_at_query(sql)
+        {
+            return Ok(done);
+        }
+        self.begin_unit(false);
+        if self.server.as_ref().is_some_and(|server| !matches!(server.unit.class, Class::Read | Class::LockingRead | Class::Write)) {
+            self.note_schema_change(sql);
+        }
+        let changes = self.changes.take();
+        let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
+        let mut named = None;
+        if let Some(server) = &mut self.server {
+            let Unit { class, effects, .. } = server.unit;
+            server.note_effects(class, effects, changes.as_deref(), delay);
+            named = self.with_our_names(sql, effects, delay);
+        }
+        if let Some(server) = &mut self.server {
+            server.conn.prepared.unnamed = 0;
+            server.counts.query(self.counting.take());
+        }
+        self.push(Expected::Query(changes.map(Into::into)));
+        let Some(text) = named else { return Ok(Done::AsIs) };
+        let mut bytes = Vec::with_capacity(text.len() + 8);
+        frontend::query(&mut bytes, &text);
+        self.append(&bytes);
+        Ok(Done::Consumed)
+    }
+
+    /// A Query that was not looked at yet: the rules may refuse it, and some are answered without the server.
+    fn look_at_query(&mut self, sql: &[u8]) -> Option<Done> {
+        let quiet = self.server.as_ref().is_some_and(|server| server.due.is_empty());
+        let failed = self.status() == TransactionStatus::Failed;
+        let scan = self.scan(sql);
+        let mut done = None;
+        if !failed {
+            done = self.by_name(sql, &scan);
+        }
+        let mut multiplex = None;
+        if done.is_none() && scan.statements > 0 {
+            let looked = Looked { sql, scanned: &scan };
+            match self.check_attached(looked, scan.class) {
+                Ok(decision) => {
+                    multiplex = decision.multiplex;
+                    if let Some(text) = decision.ok_msg {
+                        done = Some(if quiet { self.accept_query(&text, &scan) } else { Done::Later });
+                    }
+                }
+                Err(fields) if quiet => {
+                    self.say_error(&fields, true);
+                    done = Some(Done::Consumed);
+                }
+                Err(_) => done = Some(Done::Later),
+            }
+        }
+        let hostgroup = self.server.as_ref().map(|server| server.conn.hostgroup());
+        match done {
+            None if scan.statements > 0 => self.counting = self.digest_entry(hostgroup, &scan),
+            Some(Done::Consumed) => self.count_here(&scan),
+            _ => {}
+        }
+        if done.is_none() {
+            self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
+            self.changes = changes(sql, scan.class, scan.effects);
+        }
+        done
+    }
+}
