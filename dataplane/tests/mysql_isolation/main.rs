@@ -26,6 +26,7 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
         remains::all(&proxy, server.port).await;
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
+        prepared::types_are_ones_own(&proxy, server.port).await;
     });
 }
 
@@ -41,6 +42,7 @@ fn no_client_of_mysql_9_sees_the_state_of_another() {
         remains::all(&proxy, server.port).await;
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
+        prepared::types_are_ones_own(&proxy, server.port).await;
     });
 }
 

@@ -1,9 +1,9 @@
-//! Prepared statements whose tables change under them.
+//! Prepared statements whose tables change under them, and what their executions leave behind.
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Column, Conn, OptsBuilder, Row, Statement};
+use mysql_async::{Column, Conn, OptsBuilder, Row, Statement, Value};
 
-use crate::mysql_support::Proxy;
+use crate::mysql_support::{Proxy, run};
 use crate::{close, direct_options};
 
 const SELECT: &str = "SELECT * FROM altered WHERE id = ?";
@@ -79,4 +79,95 @@ async fn execute(client: &mut Conn, statement: &Statement) -> String {
         }
         Err(error) => error.to_string(),
     }
+}
+
+/// Statements in which the type of a parameter shows.
+const TYPED: &[&str] =
+    &["SELECT ? + 1", "SELECT ?", "SELECT COALESCE(?, 1.5)", "SELECT ? FROM ten WHERE a = 1", "SELECT 1 FROM ten WHERE a = ?"];
+
+/// Executions of one text by two clients in turns: a number says whose, and with what.
+const EXECUTIONS: &[&[(usize, Bound)]] = &[
+    &[(0, Bound::Double), (1, Bound::Int)],
+    &[(0, Bound::Int), (1, Bound::Double)],
+    &[(0, Bound::Int), (1, Bound::Double), (0, Bound::Int), (1, Bound::Int), (0, Bound::Double), (0, Bound::Int)],
+    &[(0, Bound::Null), (1, Bound::Int), (0, Bound::Double), (1, Bound::Null), (0, Bound::Null)],
+    &[(0, Bound::Text), (1, Bound::Null), (0, Bound::Int), (1, Bound::Int), (1, Bound::Text)],
+    &[(0, Bound::UInt), (1, Bound::Int), (0, Bound::Int), (1, Bound::UInt)],
+    &[(0, Bound::Date), (1, Bound::Text), (0, Bound::Text), (1, Bound::Date), (1, Bound::Int)],
+    &[(0, Bound::BigText), (1, Bound::Text), (0, Bound::Int), (1, Bound::Int)],
+    &[(0, Bound::Text), (1, Bound::BigText), (0, Bound::Text), (1, Bound::Int)],
+    &[(0, Bound::Int), (1, Bound::Int), (0, Bound::Double), (1, Bound::Int), (1, Bound::Double), (1, Bound::Int), (0, Bound::Int)],
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Null,
+    Int,
+    UInt,
+    Double,
+    Text,
+    BigText,
+    Date,
+}
+
+impl Bound {
+    fn value(self) -> Value {
+        match self {
+            Self::Null => Value::NULL,
+            Self::Int => Value::Int(1),
+            Self::UInt => Value::UInt(u64::MAX),
+            Self::Double => Value::Double(0.5),
+            Self::Text => Value::from("7"),
+            Self::BigText => Value::from("123456789012345678901234567890"),
+            Self::Date => Value::Date(2024, 2, 29, 0, 0, 0, 0),
+        }
+    }
+}
+
+/// What one client binds to a statement does not show in another's executions of the same text.
+pub(crate) async fn types_are_ones_own(proxy: &Proxy, server: u16) {
+    let mut wrong = Vec::new();
+    let through = || async { uncached(proxy.login_options("demo", "demo")).await };
+    let direct = || async { uncached(direct_options(server)).await };
+    let (mut through, mut direct) = ([through().await, through().await], [direct().await, direct().await]);
+    for sql in TYPED {
+        for executions in EXECUTIONS {
+            let (through, direct) = (take_turns(&mut through, sql, executions).await, take_turns(&mut direct, sql, executions).await);
+            if through != direct {
+                wrong.push(format!("{sql} {executions:?}\n    through {through:?}\n    direct  {direct:?}"));
+            }
+        }
+    }
+    for client in through.into_iter().chain(direct) {
+        close(client).await;
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), TYPED.len() * EXECUTIONS.len(), wrong.join("\n"));
+}
+
+async fn take_turns(clients: &mut [Conn; 2], sql: &str, executions: &[(usize, Bound)]) -> Vec<String> {
+    let mut statements = Vec::new();
+    for client in clients.iter_mut() {
+        statements.push(client.prep(sql).await.expect("the statement is good"));
+    }
+    let mut outcomes = Vec::new();
+    for (who, bound) in executions {
+        outcomes.push(bind(&mut clients[*who], &statements[*who], bound.value()).await);
+        // Warnings would keep the connection.
+        run(&mut clients[*who], &["SELECT COUNT(*) FROM ten"]).await;
+    }
+    for (client, statement) in clients.iter_mut().zip(statements) {
+        client.close(statement).await.expect("a statement can be closed");
+    }
+    outcomes
+}
+
+/// The definition of the only column and the rows, or the error.
+async fn bind(client: &mut Conn, statement: &Statement, value: Value) -> String {
+    let outcome = async {
+        let mut result = client.exec_iter(statement, (value,)).await?;
+        let columns: Vec<_> = result.columns_ref().iter().map(definition).collect();
+        let rows: Vec<Row> = result.collect().await?;
+        Ok::<_, mysql_async::Error>(format!("{columns:?} {:?}", rows.into_iter().map(Row::unwrap).collect::<Vec<_>>()))
+    };
+    outcome.await.unwrap_or_else(|error| error.to_string())
 }

@@ -94,7 +94,7 @@ pub(super) async fn connect(
             unsure: false,
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
-            registry: Registry::default(),
+            registry: Registry::new(product),
         }),
     };
     backend.start_tracking().await.map_err(|error| ConnectError::Protocol(error.to_string()))?;

@@ -2,56 +2,151 @@
 
 use std::sync::Arc;
 
-use crate::session::mysql::statements::StatementText;
+use super::Product;
+use crate::session::mysql::ran::Ran;
+use crate::session::mysql::statements::{ClientStatement, StatementText};
 
 /// Most statements that a connection keeps prepared; the least recently used one is closed for a new one.
 const MAX_PREPARED: usize = 64;
 
 #[derive(Debug)]
 struct Prepared {
+    /// Of the text: another one is told without a look at it.
+    hash: u64,
+    /// Of the client's statement that made it, or that owns it.
     text: Arc<StatementText>,
     id: u32,
+    /// Mixed = it is owned: it serves the one statement of a client whose text this very one is.
+    ran: Ran,
+    /// A cursor is open: it may not be closed.
+    cursor: bool,
+}
+
+impl Prepared {
+    fn is_owned(&self) -> bool {
+        self.ran == Ran::Mixed
+    }
+
+    fn is_of(&self, text: &Arc<StatementText>) -> bool {
+        self.hash == text.hash && self.text == *text
+    }
+
+    fn is_owned_by(&self, text: &Arc<StatementText>) -> bool {
+        self.is_owned() && Arc::ptr_eq(&self.text, text)
+    }
+
+    fn own(&mut self, text: &Arc<StatementText>) {
+        self.text = Arc::clone(text);
+        self.ran = Ran::Mixed;
+    }
 }
 
 /// The statements, most recently used last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Registry {
     prepared: Vec<Prepared>,
+    /// Statements remember the kinds of their parameters, see [`Ran`].
+    remembers: bool,
 }
 
 impl Registry {
-    /// The server's id of a statement, which becomes the most recently used.
-    pub(crate) fn find(&mut self, text: &Arc<StatementText>) -> Option<u32> {
-        let at = self.prepared.iter().rposition(|prepared| prepared.text == *text)?;
-        let last = self.prepared.len() - 1;
-        if at != last {
+    /// Of a new connection. MariaDB resolves types at each execution.
+    pub(crate) fn new(product: Product) -> Self {
+        Self { prepared: Vec::new(), remembers: product == Product::Mysql }
+    }
+
+    /// Where a statement is that a client's may be executed by, as it was bound: its own before one that is where its executions
+    /// have brought it, before any other.
+    fn position(&self, statement: &ClientStatement) -> Option<usize> {
+        let (mut alike, mut fresh) = (None, None);
+        for (at, prepared) in self.prepared.iter().enumerate().rev() {
+            if prepared.is_owned() {
+                if prepared.is_owned_by(&statement.text) {
+                    return Some(at);
+                }
+            } else if prepared.is_of(&statement.text) {
+                if prepared.ran == Ran::Never {
+                    fresh = fresh.or(Some(at));
+                } else if alike.is_none() && prepared.ran.serves(&statement.ran, &statement.kinds) {
+                    alike = Some(at);
+                }
+            }
+        }
+        if statement.ran == Ran::Never { fresh.or(alike) } else { alike.or(fresh) }
+    }
+
+    /// Whether a client's statement can be executed as if this connection alone had ever executed it.
+    pub(crate) fn has(&self, statement: &ClientStatement) -> bool {
+        self.position(statement).is_some_and(|at| statement.ran != Ran::Mixed || self.prepared[at].is_owned())
+    }
+
+    /// The server's id of a statement that a client's is to be executed by. It becomes the most recently used, and both
+    /// remember the execution. `None` = one must be prepared.
+    pub(crate) fn execute(&mut self, statement: &mut ClientStatement) -> Option<u32> {
+        let at = self.position(statement)?;
+        if at + 1 != self.prepared.len() {
             let prepared = self.prepared.remove(at);
             self.prepared.push(prepared);
         }
-        Some(self.prepared[last].id)
+        let prepared = self.prepared.last_mut()?;
+        if self.remembers && !statement.kinds.is_empty() {
+            prepared.ran.run(&statement.kinds);
+            match &prepared.ran {
+                // Both have begun alike.
+                Ran::Alike(kinds) if statement.ran == Ran::Never => statement.ran = Ran::Alike(Arc::clone(kinds)),
+                _ => statement.ran.run(&statement.kinds),
+            }
+            if prepared.is_owned() || statement.ran == Ran::Mixed {
+                prepared.own(&statement.text);
+            }
+        }
+        Some(prepared.id)
     }
 
-    /// Whether a statement is prepared.
-    pub(crate) fn has(&self, text: &Arc<StatementText>) -> bool {
-        self.prepared.iter().rev().any(|prepared| prepared.text == *text)
-    }
-
-    /// Adds a statement. Returns the server's id of one that must be closed for it: the same text prepared before, or the
+    /// Adds a statement. Returns the server's id of one that must be closed for it: one that it takes the place of, or the
     /// least recently used.
     pub(crate) fn add(&mut self, text: Arc<StatementText>, id: u32) -> Option<u32> {
-        let same = self.prepared.iter().position(|prepared| prepared.text == text);
-        let closed = match same {
-            Some(at) => Some(self.prepared.remove(at).id),
-            None if self.prepared.len() >= MAX_PREPARED => Some(self.prepared.remove(0).id),
-            None => None,
-        };
-        self.prepared.push(Prepared { text, id });
+        let place = self.superseded(&text).or_else(|| {
+            let full = self.prepared.len() >= MAX_PREPARED;
+            full.then(|| self.prepared.iter().position(|prepared| !prepared.cursor)).flatten()
+        });
+        let closed = place.map(|at| self.prepared.remove(at).id);
+        self.prepared.push(Prepared { hash: text.hash, text, id, ran: Ran::Never, cursor: false });
         closed
     }
 
-    /// The server does not know the statement any more.
-    pub(crate) fn forget(&mut self, text: &Arc<StatementText>) {
-        self.prepared.retain(|prepared| prepared.text != *text);
+    /// Where a statement is that one more of the text makes superfluous: it was never executed, or another is where it is.
+    fn superseded(&self, text: &Arc<StatementText>) -> Option<usize> {
+        let shared = |prepared: &&Prepared| !prepared.is_owned() && prepared.is_of(text);
+        self.prepared.iter().enumerate().find_map(|(at, prepared)| {
+            let superfluous =
+                || prepared.ran == Ran::Never || self.prepared[at + 1..].iter().filter(shared).any(|other| other.ran == prepared.ran);
+            (shared(&prepared) && superfluous()).then_some(at)
+        })
+    }
+
+    /// The execution of a client's statement, which was the last one here, has opened a cursor or has not.
+    pub(crate) fn executed(&mut self, text: &Arc<StatementText>, cursor: bool) {
+        let Some(prepared) = self.prepared.last_mut() else { return };
+        if cursor {
+            prepared.own(text);
+        }
+        prepared.cursor = cursor;
+    }
+
+    /// The server's id of the statement with a client's open cursor.
+    pub(crate) fn cursor(&self, text: &Arc<StatementText>) -> Option<u32> {
+        self.prepared.iter().find(|prepared| prepared.cursor && prepared.is_owned_by(text)).map(|prepared| prepared.id)
+    }
+
+    /// A client's cursor is closed.
+    pub(crate) fn close_cursor(&mut self, text: &Arc<StatementText>) {
+        self.prepared.iter_mut().filter(|prepared| prepared.is_owned_by(text)).for_each(|prepared| prepared.cursor = false);
+    }
+
+    /// The server does not know the statement any more that was executed last.
+    pub(crate) fn forget_last(&mut self) {
+        self.prepared.pop();
     }
 
     /// The server has forgotten all (COM_RESET_CONNECTION).
@@ -62,26 +157,110 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use quorumsql_wire::mysql::params::ParameterKind::{self, Double, Int};
+
     use super::*;
+
+    fn client(sql: &str) -> ClientStatement {
+        ClientStatement::new(StatementText::new(sql.as_bytes(), "s"), Rc::default(), 1)
+    }
+
+    /// Executes a client's statement, which is prepared as `id` if need be.
+    fn execute(registry: &mut Registry, client: &mut ClientStatement, kinds: &[ParameterKind], id: u32) -> u32 {
+        client.kinds = kinds.to_vec();
+        match registry.execute(client) {
+            Some(id) => id,
+            None => {
+                registry.add(Arc::clone(&client.text), id);
+                registry.execute(client).unwrap()
+            }
+        }
+    }
 
     #[test]
     fn the_least_recently_used_is_closed_for_a_new_one() {
-        let text = |number: u32| StatementText::new(number.to_string().as_bytes(), "s");
-        let mut registry = Registry::default();
-        let count = u32::try_from(MAX_PREPARED).unwrap();
-        for number in 0..count {
-            assert_eq!(registry.add(text(number), number), None);
+        let mut registry = Registry::new(Product::Mariadb);
+        let mut clients: Vec<_> = (0..=MAX_PREPARED).map(|number| client(&number.to_string())).collect();
+        for (number, client) in clients[..MAX_PREPARED].iter().enumerate() {
+            assert_eq!(registry.add(Arc::clone(&client.text), number as u32), None);
         }
-        assert!(registry.has(&text(0)));
-        assert_eq!(registry.find(&text(0)), Some(0));
-        assert_eq!(registry.add(text(1000), 1000), Some(1));
-        assert!(!registry.has(&text(1)));
-        assert_eq!(registry.find(&text(1)), None);
-        assert_eq!(registry.add(text(1000), 1001), Some(1000), "the same text again");
-        assert_eq!(registry.find(&text(1000)), Some(1001));
-        registry.forget(&text(1000));
-        assert_eq!(registry.find(&text(1000)), None);
+        assert!(registry.has(&clients[0]));
+        assert_eq!(registry.execute(&mut clients[0]), Some(0));
+        let more = Arc::clone(&clients[MAX_PREPARED].text);
+        assert_eq!(registry.add(Arc::clone(&more), 1000), Some(1));
+        assert!(!registry.has(&clients[1]));
+        assert_eq!(registry.execute(&mut clients[1]), None);
+        assert_eq!(registry.add(more, 1001), Some(1000), "the same text again");
+        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), Some(1001));
+        registry.forget_last();
+        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), None);
         registry.clear();
-        assert_eq!(registry.find(&text(0)), None);
+        assert_eq!(registry.execute(&mut clients[0]), None);
+    }
+
+    #[test]
+    fn a_statement_is_shared_while_its_executions_are_alike() {
+        let mut registry = Registry::new(Product::Mysql);
+        let (mut a, mut b, mut c) = (client("q"), client("q"), client("q"));
+        assert_eq!(execute(&mut registry, &mut a, &[Double], 1), 1);
+        assert_eq!(execute(&mut registry, &mut b, &[Double], 2), 1, "shared");
+        assert_eq!(execute(&mut registry, &mut c, &[Int], 3), 3, "not with other kinds");
+        assert_eq!(execute(&mut registry, &mut b, &[Int], 4), 1, "b takes it");
+        assert_eq!(execute(&mut registry, &mut a, &[Double], 5), 5, "and a has it no more");
+        assert_eq!(execute(&mut registry, &mut b, &[Double], 6), 1);
+        assert_eq!(execute(&mut registry, &mut c, &[Int], 7), 3);
+        assert_eq!(execute(&mut registry, &mut a, &[Double], 8), 5);
+        b.kinds = vec![Int];
+        let mut other = Registry::new(Product::Mysql);
+        other.add(Arc::clone(&c.text), 9);
+        assert!(!other.has(&b) && other.has(&c), "its executions are not there");
+        assert_eq!(execute(&mut other, &mut b, &[Int], 10), 9);
+        assert!(other.has(&b) && !other.has(&c));
+    }
+
+    #[test]
+    fn mariadb_remembers_nothing() {
+        let mut registry = Registry::new(Product::Mariadb);
+        let (mut a, mut b) = (client("q"), client("q"));
+        assert_eq!(execute(&mut registry, &mut a, &[Double], 1), 1);
+        assert_eq!(execute(&mut registry, &mut a, &[Int], 2), 1);
+        assert_eq!(execute(&mut registry, &mut b, &[Int], 3), 1);
+        assert_eq!((a.ran, b.ran), (Ran::Never, Ran::Never));
+    }
+
+    #[test]
+    fn a_new_one_takes_the_place_of_those_that_are_superfluous() {
+        let mut registry = Registry::new(Product::Mysql);
+        let mut clients = [client("q"), client("q"), client("q")];
+        assert_eq!(registry.add(Arc::clone(&clients[0].text), 1), None);
+        assert_eq!(registry.add(Arc::clone(&clients[1].text), 2), Some(1), "never executed");
+        assert_eq!(execute(&mut registry, &mut clients[1], &[Int], 0), 2);
+        assert_eq!(registry.add(Arc::clone(&clients[2].text), 3), None, "the second's history is its own");
+        clients[2].kinds = vec![Double];
+        assert_eq!(execute(&mut registry, &mut clients[2], &[Double], 0), 3);
+        assert_eq!(execute(&mut registry, &mut clients[2], &[Int], 0), 3);
+        assert_eq!(registry.add(Arc::clone(&clients[0].text), 4), None);
+        assert_eq!(execute(&mut registry, &mut clients[0], &[Int], 0), 4);
+        assert_eq!(registry.add(Arc::clone(&clients[0].text), 5), Some(2), "two are alike");
+    }
+
+    #[test]
+    fn a_cursor_belongs_to_one_statement_and_stays_open() {
+        for product in [Product::Mysql, Product::Mariadb] {
+            let mut registry = Registry::new(product);
+            let (mut a, mut b) = (client("q"), client("q"));
+            assert_eq!(execute(&mut registry, &mut a, &[Int], 1), 1);
+            registry.executed(&a.text, true);
+            assert_eq!(execute(&mut registry, &mut b, &[Int], 2), 2);
+            assert_eq!((registry.cursor(&a.text), registry.cursor(&b.text)), (Some(1), None));
+            for number in 10..200 {
+                assert_ne!(registry.add(client(&number.to_string()).text, number), Some(1));
+            }
+            assert_eq!(execute(&mut registry, &mut a, &[Int], 3), 1);
+            registry.executed(&a.text, false);
+            assert_eq!(registry.cursor(&a.text), None);
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Work<'_> {
     /// It needs no COM_STMT_PREPARE on this connection.
     fn is_prepared_on(&self, server: &Backend) -> bool {
         match self {
-            Self::Execute { statement, .. } => server.state.registry.has(&statement.text),
+            Self::Execute { statement, .. } => server.state.registry.has(statement),
             _ => true,
         }
     }
@@ -274,7 +274,7 @@ async fn send_raw(server: &mut PooledConnection<Mysql>, raw: &[u8]) -> Result<()
 
 /// COM_STMT_FETCH with the server's statement id.
 async fn send_fetch(server: &mut PooledConnection<Mysql>, request: &mut Request, text: &Arc<StatementText>) -> Result<(), Unsent> {
-    let Some(id) = server.state.registry.find(text) else {
+    let Some(id) = server.state.registry.cursor(text) else {
         return Err(Unsent::Broken("statement with an open cursor is not known on its connection".into()));
     };
     if let Some(payload) = request.payload_mut() {

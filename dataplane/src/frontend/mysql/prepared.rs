@@ -47,8 +47,7 @@ impl Client {
         if let Some((prepared, parameters)) = self.prepared_parameters.take()
             && prepared == id
         {
-            let statement = ClientStatement { text, scan, parameters, types: Vec::new(), long_data: Vec::new(), long_data_overflow: false };
-            self.state.statements.insert(id, statement);
+            self.state.statements.insert(id, ClientStatement::new(text, scan, parameters));
         }
         flow
     }
@@ -118,7 +117,7 @@ impl Client {
         }
         self.state.pins.cursors.retain(|open| *open != id);
         let Some(mut server) = self.held.take() else { return };
-        let closed = match server.state.registry.find(text) {
+        let closed = match server.state.registry.cursor(text) {
             Some(server_id) => {
                 let mut payload = vec![byte::STMT_RESET];
                 payload.extend_from_slice(&server_id.to_le_bytes());
@@ -127,6 +126,7 @@ impl Client {
             }
             None => false,
         };
+        server.state.registry.close_cursor(text);
         // A connection that cannot close a cursor is closed itself, unless more than the cursor hangs on it.
         if closed {
             self.keep_or_release(server).await;
@@ -156,9 +156,9 @@ pub(super) async fn send_execute(
     server: &mut PooledConnection<Mysql>,
     session: &SessionState,
     request: &mut Request,
-    statement: &ClientStatement,
+    statement: &mut ClientStatement,
 ) -> Result<u8, Unsent> {
-    let server_id = match server.state.registry.find(&statement.text) {
+    let server_id = match server.state.registry.execute(statement) {
         Some(id) => id,
         None => Box::pin(prepare_again(server, session, statement)).await?,
     };
@@ -189,7 +189,11 @@ pub(super) async fn send_execute(
 }
 
 /// The statement is not prepared on this connection: prepare it in the schema in which the client did.
-async fn prepare_again(server: &mut PooledConnection<Mysql>, session: &SessionState, statement: &ClientStatement) -> Result<u32, Unsent> {
+async fn prepare_again(
+    server: &mut PooledConnection<Mysql>,
+    session: &SessionState,
+    statement: &mut ClientStatement,
+) -> Result<u32, Unsent> {
     let text = Arc::clone(&statement.text);
     let elsewhere = *text.schema != *session.schema;
     if elsewhere {
@@ -207,7 +211,7 @@ async fn prepare_again(server: &mut PooledConnection<Mysql>, session: &SessionSt
         refused(server.call(Question::Simple, &init_db(&session.schema)).await)?;
         server.state.schema = Some(session.schema.clone());
     }
-    Ok(prepared.statement)
+    Ok(server.state.registry.execute(statement).unwrap_or(prepared.statement))
 }
 
 fn init_db(schema: &str) -> Vec<u8> {
@@ -252,8 +256,11 @@ fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(
         }
         statement.types = [kind::NULL, 0].repeat(usize::from(statement.parameters));
     }
-    let is_long = |index: usize| statement.long_data.iter().any(|(parameter, _)| usize::from(*parameter) == index).then_some(&b""[..]);
-    body.check_values(&statement.types, |index| is_long(index).is_some()).map_err(|_| wrong())
+    let long_data = |index: usize| {
+        let mut all = statement.long_data.iter();
+        all.find(|(parameter, _)| usize::from(*parameter) == index).map(|(_, data)| data.as_slice())
+    };
+    body.check_values(&statement.types, long_data, &mut statement.kinds).map_err(|_| wrong())
 }
 
 /// The payload of an execution with the server's id and with types. `payload` has been checked.
@@ -280,14 +287,8 @@ mod tests {
 
     #[test]
     fn types_are_put_in_where_the_client_left_them_out() {
-        let statement = ClientStatement {
-            text: StatementText::new(b"SELECT ?, ?", "s"),
-            scan: Rc::default(),
-            parameters: 2,
-            types: vec![3, 0, 253, 0],
-            long_data: Vec::new(),
-            long_data_overflow: false,
-        };
+        let mut statement = ClientStatement::new(StatementText::new(b"SELECT ?, ?", "s"), Rc::default(), 2);
+        statement.types = vec![3, 0, 253, 0];
         let payload = [0x17, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 0, 7, 0, 0, 0];
         assert!(!has_types(&payload, 2));
         let mut out = Vec::new();

@@ -74,12 +74,20 @@ impl Client {
                 }
             }
             Work::Execute { id, statement, .. } => {
+                let opened = answer.status.is_some_and(|status| status.contains(Status::CURSOR_EXISTS));
+                server.state.registry.executed(&statement.text, opened);
                 if answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code) {
-                    server.state.registry.forget(&statement.text);
+                    server.state.registry.forget_last();
                 }
-                self.note_cursor(*id, work, &answer);
+                self.note_cursor(*id, opened);
             }
-            Work::Fetch { id, .. } => self.note_cursor(*id, work, &answer),
+            Work::Fetch { id, text, .. } => {
+                let status = answer.status.unwrap_or_default();
+                if status.contains(Status::LAST_ROW_SENT) || answer.error.is_some() {
+                    server.state.registry.close_cursor(text);
+                    self.note_cursor(*id, false);
+                }
+            }
             Work::Query(_) | Work::FieldList(_) => {}
         }
         if let (Work::Prepare { id, .. }, Some(prepared)) = (work, answer.prepared) {
@@ -178,15 +186,11 @@ impl Client {
         }
     }
 
-    fn note_cursor(&mut self, id: u32, work: &Work<'_>, answer: &Answer) {
+    fn note_cursor(&mut self, id: u32, open: bool) {
         let cursors = &mut self.state.pins.cursors;
-        let status = answer.status.unwrap_or_default();
-        cursors.retain(|open| *open != id || matches!(work, Work::Fetch { .. }));
-        if matches!(work, Work::Execute { .. }) && status.contains(Status::CURSOR_EXISTS) {
+        cursors.retain(|other| *other != id);
+        if open {
             cursors.push(id);
-        }
-        if matches!(work, Work::Fetch { .. }) && (status.contains(Status::LAST_ROW_SENT) || answer.error.is_some()) {
-            cursors.retain(|open| *open != id);
         }
     }
 

@@ -5,6 +5,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use quorumsql_wire::mysql::params::ParameterKind;
+
+use super::ran::Ran;
 use crate::worker::scans::Scanned;
 
 /// Most prepared statements of one session; the server's own default limit for all is 16382.
@@ -15,7 +18,8 @@ const MAX_TEXT: usize = 64 << 20;
 /// What makes two prepared statements the same on a server: the text, and the schema in which its names were resolved.
 #[derive(Debug)]
 pub(crate) struct StatementText {
-    hash: u64,
+    /// Of the rest: what differs here differs.
+    pub(crate) hash: u64,
     /// Text.
     pub(crate) sql: Box<[u8]>,
     /// Schema.
@@ -50,6 +54,10 @@ pub(crate) struct ClientStatement {
     pub(crate) parameters: u16,
     /// Types of the last execution, two bytes a parameter; empty = none yet.
     pub(crate) types: Vec<u8>,
+    /// Kinds of the values of the last execution.
+    pub(crate) kinds: Vec<ParameterKind>,
+    /// Its executions on servers that remember them.
+    pub(crate) ran: Ran,
     /// What COM_STMT_SEND_LONG_DATA sent, by parameter.
     pub(crate) long_data: Vec<(u16, Vec<u8>)>,
     /// More long data came than fits; told at execution.
@@ -57,6 +65,20 @@ pub(crate) struct ClientStatement {
 }
 
 impl ClientStatement {
+    /// A statement that was just prepared.
+    pub(crate) fn new(text: Arc<StatementText>, scan: Rc<Scanned>, parameters: u16) -> Self {
+        Self {
+            text,
+            scan,
+            parameters,
+            types: Vec::new(),
+            kinds: Vec::new(),
+            ran: Ran::Never,
+            long_data: Vec::new(),
+            long_data_overflow: false,
+        }
+    }
+
     /// Appends a piece of a long parameter. `limit` bounds all pieces together.
     pub(crate) fn add_long_data(&mut self, parameter: u16, data: &[u8], limit: usize) {
         let total: usize = self.long_data.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -133,14 +155,7 @@ mod tests {
     use super::*;
 
     fn statement(sql: &[u8], parameters: u16) -> ClientStatement {
-        ClientStatement {
-            text: StatementText::new(sql, "s"),
-            scan: Rc::default(),
-            parameters,
-            types: Vec::new(),
-            long_data: Vec::new(),
-            long_data_overflow: false,
-        }
+        ClientStatement::new(StatementText::new(sql, "s"), Rc::default(), parameters)
     }
 
     #[test]

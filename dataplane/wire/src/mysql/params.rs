@@ -56,16 +56,80 @@ impl<'a> ExecuteBody<'a> {
         Ok(values)
     }
 
-    /// Checks that the values are there and have the form of their types, without keeping them. Cost: no allocation.
-    pub fn check_values(&self, types: &[u8], is_long: impl Fn(usize) -> bool) -> Result<(), WireError> {
+    /// Checks that the values are there and have the form of their types, without keeping them, and says what a server takes
+    /// each for. `long_data` as above. Cost: `kinds` is cleared and filled again.
+    pub fn check_values(
+        &self,
+        types: &[u8],
+        long_data: impl Fn(usize) -> Option<&'a [u8]>,
+        kinds: &mut Vec<ParameterKind>,
+    ) -> Result<(), WireError> {
         let mut reader = Reader::new(self.values);
+        kinds.clear();
         for (index, pair) in types.chunks_exact(2).enumerate() {
-            if !is_long(index) && !self.is_null(index) {
-                Value::decode(pair[0], pair[1] & 0x80 != 0, &mut reader)?;
-            }
+            let unsigned = pair[1] & 0x80 != 0;
+            let value = match long_data(index) {
+                Some(data) => Value::Bytes(data),
+                None if self.is_null(index) => Value::Null,
+                None => Value::decode(pair[0], unsigned, &mut reader)?,
+            };
+            kinds.push(ParameterKind::of(pair[0], value));
         }
         Ok(())
     }
+}
+
+/// What MySQL takes the value of a parameter for when it compares it with the type that it has resolved the parameter to
+/// (`Prepared_statement::check_parameter_types` of 8.0.22 and later): values of one kind never make it resolve anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParameterKind {
+    /// NULL, which fits every type.
+    Null,
+    /// A signed integer of any width.
+    Int,
+    /// An unsigned integer of any width.
+    UInt,
+    /// FLOAT, DOUBLE.
+    Double,
+    /// DECIMAL.
+    Decimal,
+    /// DATE.
+    Date,
+    /// DATETIME, TIMESTAMP.
+    DateTime,
+    /// TIME.
+    Time,
+    /// Text.
+    Text,
+    /// Bytes without a character set.
+    Binary,
+    /// Text or bytes that may be a number beyond 64 bits, which an integer parameter takes as DECIMAL.
+    BigNumber,
+}
+
+impl ParameterKind {
+    fn of(type_byte: u8, value: Value<'_>) -> Self {
+        match (value, type_byte) {
+            (Value::Null, _) => Self::Null,
+            (Value::Int(_), _) => Self::Int,
+            (Value::UInt(_), _) => Self::UInt,
+            (Value::Float(_) | Value::Double(_), _) => Self::Double,
+            (Value::DateTime { .. }, kind::DATE) => Self::Date,
+            (Value::DateTime { .. }, _) => Self::DateTime,
+            (Value::Time { .. }, _) => Self::Time,
+            (Value::Bytes(_), 0 | kind::NEWDECIMAL) => Self::Decimal,
+            (Value::Bytes(bytes), _) if may_be_big_number(bytes) => Self::BigNumber,
+            (Value::Bytes(_), kind::TINY_BLOB..=kind::BLOB) => Self::Binary,
+            (Value::Bytes(_), _) => Self::Text,
+        }
+    }
+}
+
+/// Whether all of it can be a number, and one that 64 bits might not hold. Most texts are told by their first byte.
+fn may_be_big_number(text: &[u8]) -> bool {
+    let of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E' | b' ' | b'\t'..=b'\r');
+    let big = text.len() > 18 || text.iter().take(18).any(|byte| matches!(byte, b'e' | b'E'));
+    text.first().is_some_and(of_number) && big && text.iter().all(of_number)
 }
 
 /// A value in the binary protocol.
@@ -277,6 +341,43 @@ mod tests {
         let types = [kind::BLOB, 0, kind::VAR_STRING, 0];
         let values = execute.decode_values(&types, |index| (index == 0).then_some(&b"long"[..])).unwrap();
         assert_eq!(values, [Value::Bytes(b"long"), Value::Bytes(b"hi")]);
+    }
+
+    #[test]
+    fn what_a_server_takes_values_for() {
+        use ParameterKind::{BigNumber, Binary, Date, DateTime, Decimal, Double, Int, Null, Text, Time, UInt};
+        let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+        let cases: Vec<([u8; 2], Vec<u8>, ParameterKind)> = vec![
+            ([kind::TINY, 0], vec![1], Int),
+            ([kind::LONGLONG, 0], vec![0; 8], Int),
+            ([kind::SHORT, 0x80], vec![0; 2], UInt),
+            ([kind::FLOAT, 0], vec![0; 4], Double),
+            ([kind::DOUBLE, 0x80], vec![0; 8], Double),
+            ([kind::NULL, 0], vec![], Null),
+            ([kind::DATE, 0], vec![0], Date),
+            ([kind::TIMESTAMP, 0], vec![0], DateTime),
+            ([kind::DATETIME, 0], vec![0], DateTime),
+            ([kind::TIME, 0], vec![0], Time),
+            ([kind::NEWDECIMAL, 0], text("1.5"), Decimal),
+            ([kind::VAR_STRING, 0], text("12"), Text),
+            ([kind::STRING, 0], text(""), Text),
+            ([kind::BLOB, 0], text("x"), Binary),
+            ([kind::STRING, 0], text("550e8400-e29b-41d4-a716-446655440000"), Text),
+            ([kind::STRING, 0], text("123456789012345678"), Text),
+            ([kind::STRING, 0], text("-9223372036854775809"), BigNumber),
+            ([kind::BLOB, 0], text(" 1e30"), BigNumber),
+        ];
+        let mut kinds = Vec::new();
+        for (types, value, expected) in cases {
+            let body = [&[0, 1], &types[..], &value].concat();
+            ExecuteBody::decode(&body, 1).unwrap().check_values(&types, |_| None, &mut kinds).unwrap();
+            assert_eq!(kinds, [expected], "{types:?} {value:?}");
+        }
+        let null = ExecuteBody::decode(&[1, 1, kind::LONG, 0], 1).unwrap();
+        null.check_values(&[kind::LONG, 0], |_| None, &mut kinds).unwrap();
+        assert_eq!(kinds, [Null]);
+        null.check_values(&[kind::BLOB, 0], |_| Some(b"99999999999999999999"), &mut kinds).unwrap();
+        assert_eq!(kinds, [BigNumber], "long data");
     }
 
     #[test]
