@@ -35,9 +35,10 @@ impl Scanned {
         Rc::new(Self { scan, ..Self::default() })
     }
 
-    /// One to hold for long, with buffers no larger than what is in them.
-    pub(crate) fn kept(&self) -> Rc<Self> {
-        Self::new(self.scan.clone())
+    /// One to hold for long: this one, unless its buffer is larger than what is in it.
+    pub(crate) fn kept(self: Rc<Self>) -> Rc<Self> {
+        let fits = self.scan.digest_text.capacity() == self.scan.digest_text.len();
+        if fits { self } else { Self::new(self.scan.clone()) }
     }
 
     /// Where the last execution was counted, if one of `key` is counted there, too.
@@ -172,6 +173,19 @@ mod tests {
 
     fn scan(scans: &mut Scans, sql: &str) -> Rc<Scanned> {
         scans.scan(sql.as_bytes(), &ScanOptions::MYSQL)
+    }
+
+    #[test]
+    fn what_is_held_for_long_holds_no_more_than_it_needs() {
+        let mut scans = Scans::new(Protocol::Mysql);
+        scan(&mut scans, &format!("SET @a = '{}', @b = 2", "x".repeat(10_000)));
+        scan(&mut scans, &format!("DO {}1", "1, ".repeat(1000)));
+        let (plain, unplain) = (scan(&mut scans, "SELECT 1 FROM t"), scan(&mut scans, "DO RELEASE_ALL_LOCKS()"));
+        assert!(unplain.digest_text.capacity() > unplain.digest_text.len());
+        assert!(Rc::ptr_eq(&plain, &Rc::clone(&plain).kept()));
+        let kept = Rc::clone(&unplain).kept();
+        assert_eq!((&kept.digest_text, kept.digest), (&unplain.digest_text, unplain.digest));
+        assert_eq!(kept.digest_text.capacity(), kept.digest_text.len());
     }
 
     #[test]

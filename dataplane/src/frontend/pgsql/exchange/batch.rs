@@ -204,10 +204,10 @@ impl Exchange<'_> {
                 id: next_id(),
                 sql: sql.into(),
                 types: types.into(),
-                scanned: scan.kept(),
                 class: scan.class,
                 effects: scan.effects,
                 change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
+                scanned: scan.kept(),
                 schema,
                 ..Statement::default()
             }
