@@ -27,6 +27,7 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
         prepared::types_are_ones_own(&proxy, server.port).await;
+        prepared::settings_are_ones_own(&proxy, server.port).await;
     });
 }
 
@@ -43,6 +44,7 @@ fn no_client_of_mysql_9_sees_the_state_of_another() {
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
         prepared::types_are_ones_own(&proxy, server.port).await;
+        prepared::settings_are_ones_own(&proxy, server.port).await;
     });
 }
 

@@ -1,10 +1,10 @@
 //! Prepared statements whose tables change under them, and what their executions leave behind.
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Column, Conn, OptsBuilder, Row, Statement, Value};
+use mysql_async::{Column, Conn, OptsBuilder, Params, Row, Statement, Value};
 
 use crate::mysql_support::{Proxy, run};
-use crate::{close, direct_options};
+use crate::{close, direct_options, outcome};
 
 const SELECT: &str = "SELECT * FROM altered WHERE id = ?";
 
@@ -151,7 +151,7 @@ async fn take_turns(clients: &mut [Conn; 2], sql: &str, executions: &[(usize, Bo
     }
     let mut outcomes = Vec::new();
     for (who, bound) in executions {
-        outcomes.push(bind(&mut clients[*who], &statements[*who], bound.value()).await);
+        outcomes.push(bind(&mut clients[*who], &statements[*who], (bound.value(),)).await);
         // Warnings would keep the connection.
         run(&mut clients[*who], &["SELECT COUNT(*) FROM ten"]).await;
     }
@@ -161,13 +161,112 @@ async fn take_turns(clients: &mut [Conn; 2], sql: &str, executions: &[(usize, Bo
     outcomes
 }
 
-/// The definition of the only column and the rows, or the error.
-async fn bind(client: &mut Conn, statement: &Statement, value: Value) -> String {
+/// The definitions of the columns and the rows, or the error.
+async fn bind(client: &mut Conn, statement: &Statement, values: impl Into<Params>) -> String {
     let outcome = async {
-        let mut result = client.exec_iter(statement, (value,)).await?;
+        let mut result = client.exec_iter(statement, values).await?;
         let columns: Vec<_> = result.columns_ref().iter().map(definition).collect();
         let rows: Vec<Row> = result.collect().await?;
         Ok::<_, mysql_async::Error>(format!("{columns:?} {:?}", rows.into_iter().map(Row::unwrap).collect::<Vec<_>>()))
     };
     outcome.await.unwrap_or_else(|error| error.to_string())
+}
+
+/// A text and what two clients do in turns: a statement, `prepare`, or `execute`.
+type Turns = (&'static str, &'static [(usize, &'static str)]);
+
+/// Clients whose settings differ, before or after they prepare the same text.
+const SETTINGS: &[Turns] = &[
+    (CHARSET, &[(0, "SET NAMES latin1"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)]),
+    (CHARSET, &[(0, PREPARE), (1, "SET NAMES latin1"), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)]),
+    (CHARSET, &[(0, PREPARE), (0, "SET NAMES latin1"), (1, PREPARE), (1, EXECUTE), (0, EXECUTE), (1, EXECUTE)]),
+    (CHARSET, &[(0, PREPARE), (0, "SET NAMES latin1"), (1, "SET lock_wait_timeout = 7"), (1, PREPARE), (1, EXECUTE), (0, EXECUTE)]),
+    (
+        CHARSET,
+        &[(0, "USE other"), (0, "SET CHARACTER SET latin1"), (0, "USE demo"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE)],
+    ),
+    (r#"SELECT "a" FROM (SELECT 1 AS a) AS x"#, ANSI_FIRST),
+    (r#"SELECT "a" FROM (SELECT 1 AS a) AS x"#, ANSI_SECOND),
+    ("SELECT 1 || 0, MAX (1)", ANSI_FIRST),
+    ("SELECT 1 || 0, MAX (1)", ANSI_SECOND),
+    (
+        r"SELECT 'a\\b'",
+        &[(0, "SET sql_mode = 'NO_BACKSLASH_ESCAPES'"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)],
+    ),
+    (
+        r"SELECT 'a\\b'",
+        &[(0, PREPARE), (1, "SET sql_mode = 'NO_BACKSLASH_ESCAPES'"), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)],
+    ),
+    ("SELECT MONTHNAME('2024-03-01'), DATE_FORMAT('2024-03-01', '%M')", GERMAN),
+    ("SELECT GROUP_CONCAT(a) FROM ten", &[(0, "SET group_concat_max_len = 4"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE)]),
+    ("SELECT a FROM ten", &[(0, "SET sql_select_limit = 1"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)]),
+    ("SELECT @@sql_mode, NOW() > '2020-01-01'", &[(0, "SET timestamp = 1"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE)]),
+    ("SELECT FROM_UNIXTIME(0)", &[(0, "SET time_zone = '+03:00'"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)]),
+    ("SELECT DATABASE(), COUNT(*) FROM ids", &[(0, PREPARE), (0, "USE other"), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)]),
+];
+const PREPARE: &str = "prepare";
+const EXECUTE: &str = "execute";
+const CHARSET: &str = "SELECT CHARSET('x'), COLLATION('x'), CONCAT('x', 1), @@collation_connection";
+const ANSI_FIRST: &[(usize, &str)] = &[
+    (0, "SET sql_mode = 'ANSI'"),
+    (0, PREPARE),
+    (1, PREPARE),
+    (0, EXECUTE),
+    (1, EXECUTE),
+    (0, EXECUTE),
+    (0, "SET sql_mode = DEFAULT"),
+    (0, EXECUTE),
+];
+const ANSI_SECOND: &[(usize, &str)] = &[
+    (0, PREPARE),
+    (1, "SET sql_mode = 'ANSI'"),
+    (1, PREPARE),
+    (0, EXECUTE),
+    (1, EXECUTE),
+    (0, EXECUTE),
+    (0, "SET sql_mode = 'ANSI'"),
+    (0, EXECUTE),
+];
+const GERMAN: &[(usize, &str)] =
+    &[(0, "SET lc_time_names = 'de_DE'"), (0, PREPARE), (1, PREPARE), (0, EXECUTE), (1, EXECUTE), (0, EXECUTE)];
+
+/// The settings under which a client prepares, and those under which it executes, are its own.
+pub(crate) async fn settings_are_ones_own(proxy: &Proxy, server: u16) {
+    let mut wrong = Vec::new();
+    for turns in SETTINGS {
+        let (through, direct) =
+            (in_turns(|| proxy.login_options("demo", "demo"), turns).await, in_turns(|| direct_options(server), turns).await);
+        if through != direct {
+            wrong.push(format!("{turns:?}\n    through {through:?}\n    direct  {direct:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), SETTINGS.len(), wrong.join("\n"));
+}
+
+async fn in_turns(options: impl Fn() -> OptsBuilder, (sql, turns): &Turns) -> Vec<String> {
+    let mut clients = [uncached(options()).await, uncached(options()).await];
+    let mut statements: [Option<Statement>; 2] = [None, None];
+    let mut outcomes = Vec::new();
+    for (who, what) in *turns {
+        let client = &mut clients[*who];
+        outcomes.push(match (*what, &statements[*who]) {
+            (EXECUTE, None) => "not prepared".to_owned(),
+            (EXECUTE, Some(statement)) => bind(client, statement, ()).await,
+            (PREPARE, _) => match client.prep(*sql).await {
+                Ok(statement) => {
+                    let columns = format!("{:?}", definitions(&statement));
+                    statements[*who] = Some(statement);
+                    columns
+                }
+                Err(error) => error.to_string(),
+            },
+            (sql, _) => outcome(client, sql).await,
+        });
+        // Warnings would keep the connection.
+        run(client, &["SELECT COUNT(*) FROM demo.ten"]).await;
+    }
+    for client in clients {
+        close(client).await;
+    }
+    outcomes
 }

@@ -8,7 +8,7 @@ use super::Backend;
 use super::call::BrokenBackend;
 use super::diagnostics::{self, Diagnostics};
 use crate::session::mysql::names::Collate;
-use crate::session::mysql::state::SessionState;
+use crate::session::mysql::state::{Goal, SessionState};
 use crate::session::mysql::tracked;
 
 /// Why a statement cannot run on the connection.
@@ -50,6 +50,7 @@ enum Step<'a> {
     MultiStatements(bool),
     Names,
     Variable(&'static str, &'a str),
+    Default(&'static str),
     InsertId,
     Diagnostics,
 }
@@ -77,75 +78,93 @@ impl Backend {
         if foreign && !self.reset().await? {
             return Err(BrokenBackend::Closed.into());
         }
-        let (steps, commands): (Vec<_>, Vec<_>) = self.steps(session, reads).into_iter().unzip();
-        let mut refused = None;
-        for (step, outcome) in steps.into_iter().zip(self.pipeline(&commands).await?) {
-            match outcome {
-                Ok(_) => self.took(step, session),
-                Err(_) if matches!(step, Step::Names) && self.fall_back(session).await? => self.took(step, session),
-                // A variable that the server does not have is left out quietly: names of the other product are harmless.
-                Err(payload) if matches!(step, Step::Variable(..)) && is_unknown_variable(&payload) => self.took(step, session),
-                // The error is what was asked for. Where a branch of XA allows no statement, its own error is the last.
-                Err(_) if matches!(step, Step::Diagnostics) => self.took(step, session),
-                Err(payload) => refused = refused.or(Some(payload)),
-            }
-        }
-        if let Some(payload) = refused {
-            return Err(AlignError::Refused(payload));
-        }
+        self.take_steps(session.goal(), reads).await?;
         // Last, as every other step counts, too.
         if reads.counts { self.make_counts(&session.last).await } else { Ok(()) }
     }
 
+    /// Sends what differs, on a connection that may have a transaction open: it is not reset, but variables of the session that
+    /// the goal does not have get their defaults.
+    pub(crate) async fn change_to(&mut self, goal: Goal<'_>) -> Result<(), AlignError> {
+        self.take_steps(goal, Reads::NOTHING).await
+    }
+
+    async fn take_steps(&mut self, goal: Goal<'_>, reads: Reads) -> Result<(), AlignError> {
+        let (steps, commands): (Vec<_>, Vec<_>) = self.steps(goal, reads).into_iter().unzip();
+        let mut refused = None;
+        for (step, outcome) in steps.into_iter().zip(self.pipeline(&commands).await?) {
+            match outcome {
+                Ok(_) => self.took(step, goal),
+                Err(_) if matches!(step, Step::Names) && self.fall_back(goal).await? => self.took(step, goal),
+                // A variable that the server does not have is left out quietly: names of the other product are harmless.
+                Err(payload) if matches!(step, Step::Variable(..) | Step::Default(_)) && is_unknown_variable(&payload) => {
+                    self.took(step, goal);
+                }
+                // The error is what was asked for. Where a branch of XA allows no statement, its own error is the last.
+                Err(_) if matches!(step, Step::Diagnostics) => self.took(step, goal),
+                Err(payload) => refused = refused.or(Some(payload)),
+            }
+        }
+        refused.map_or(Ok(()), |payload| Err(AlignError::Refused(payload)))
+    }
+
     /// What must be sent, in order.
-    fn steps<'a>(&self, session: &'a SessionState, reads: Reads) -> Vec<(Step<'a>, Vec<u8>)> {
+    fn steps<'a>(&self, goal: Goal<'a>, reads: Reads) -> Vec<(Step<'a>, Vec<u8>)> {
         let state = &self.state;
         let mut steps = Vec::new();
         let mut schema = state.schema.as_deref();
         let query = |sql: &str| [&[byte::QUERY], sql.as_bytes()].concat();
         let init_db = |name: &str| [&[byte::INIT_DB], name.as_bytes()].concat();
-        if state.autocommit() != session.autocommit {
-            let sql = if session.autocommit { "SET autocommit=1" } else { "SET autocommit=0" };
+        if state.autocommit() != goal.autocommit {
+            let sql = if goal.autocommit { "SET autocommit=1" } else { "SET autocommit=0" };
             steps.push((Step::Autocommit, query(sql)));
         }
-        if state.multi_statements != session.multi_statements {
-            let option = vec![byte::SET_OPTION, u8::from(!session.multi_statements), 0];
-            steps.push((Step::MultiStatements(session.multi_statements), option));
+        if state.multi_statements != goal.multi_statements {
+            let option = vec![byte::SET_OPTION, u8::from(!goal.multi_statements), 0];
+            steps.push((Step::MultiStatements(goal.multi_statements), option));
         }
-        if state.names != session.names
-            && let Some(sql) = session.names.statement(Collate::Exact, self.state.product)
+        if state.names != *goal.names
+            && let Some(sql) = goal.names.statement(Collate::Exact, self.state.product)
         {
-            if let Some(wanted) = session.names.schema().filter(|wanted| schema != Some(wanted)) {
+            if let Some(wanted) = goal.names.schema().filter(|wanted| schema != Some(wanted)) {
                 steps.push((Step::Schema(wanted), init_db(wanted)));
                 schema = Some(wanted);
             }
             steps.push((Step::Names, query(&sql)));
         }
-        for (name, literal) in &session.variables {
+        for name in state.variables.keys().filter(|name| !goal.variables.contains_key(*name)) {
+            if let Some(sql) = tracked::default_statement(name) {
+                steps.push((Step::Default(name), query(&sql)));
+            }
+        }
+        for (name, literal) in goal.variables {
             if state.variables.get(name) != Some(literal) {
                 steps.push((Step::Variable(name, literal), query(&tracked::statement(name, literal))));
             }
         }
-        if !reads.no_schema && schema != Some(session.schema.as_str()) {
-            steps.push((Step::Schema(&session.schema), init_db(&session.schema)));
+        if !reads.no_schema && schema != Some(goal.schema) {
+            steps.push((Step::Schema(goal.schema), init_db(goal.schema)));
         }
         if let Some(id) = reads.insert_id {
             steps.push((Step::InsertId, query(&format!("DO LAST_INSERT_ID({id})"))));
         }
         if reads.diagnostics {
-            steps.push((Step::Diagnostics, query(&diagnostics::statement(session.last.error.as_ref(), state.product))));
+            steps.push((Step::Diagnostics, query(&diagnostics::statement(goal.last.error.as_ref(), state.product))));
         }
         steps
     }
 
-    fn took(&mut self, step: Step<'_>, session: &SessionState) {
+    fn took(&mut self, step: Step<'_>, goal: Goal<'_>) {
         let state = &mut self.state;
         match step {
             Step::Schema(name) => state.schema = Some(name.to_owned()),
             Step::MultiStatements(on) => state.multi_statements = on,
-            Step::Names => state.names.clone_from(&session.names),
+            Step::Names => state.names.clone_from(goal.names),
             Step::Variable(name, literal) => {
                 state.variables.insert(name, literal.to_owned());
+            }
+            Step::Default(name) => {
+                state.variables.remove(name);
             }
             Step::InsertId => state.has_insert_id = true,
             // The status of the answer tells.
@@ -156,9 +175,9 @@ impl Backend {
 
     /// A collation of the other product in a handshake: the server falls back to the character set's default, and so does
     /// this. `false` = that is not it.
-    async fn fall_back(&mut self, session: &SessionState) -> Result<bool, BrokenBackend> {
-        let exact = session.names.statement(Collate::Exact, self.state.product);
-        match session.names.statement(Collate::Default, self.state.product) {
+    async fn fall_back(&mut self, goal: Goal<'_>) -> Result<bool, BrokenBackend> {
+        let exact = goal.names.statement(Collate::Exact, self.state.product);
+        match goal.names.statement(Collate::Default, self.state.product) {
             Some(sql) if Some(&sql) != exact.as_ref() => Ok(self.run(&sql).await?.is_ok()),
             _ => Ok(false),
         }

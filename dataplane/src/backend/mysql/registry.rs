@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn client(sql: &str) -> ClientStatement {
-        ClientStatement::new(StatementText::new(sql.as_bytes(), "s"), Rc::default(), 1)
+        ClientStatement::new(StatementText::of(sql.as_bytes()), Rc::default(), 1)
     }
 
     /// Executes a client's statement, which is prepared as `id` if need be.

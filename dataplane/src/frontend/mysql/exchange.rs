@@ -65,6 +65,15 @@ pub(super) enum Unsent {
     Broken(String),
 }
 
+impl From<AlignError> for Unsent {
+    fn from(error: AlignError) -> Self {
+        match error {
+            AlignError::Refused(payload) => Self::Refused(payload),
+            AlignError::Broken(error) => Self::Broken(error.to_string()),
+        }
+    }
+}
+
 /// How one attempt ended.
 enum Attempt {
     Answered(Answer),
@@ -250,11 +259,7 @@ async fn send(
     differs: Option<Reads>,
 ) -> Result<u8, Unsent> {
     if let Some(reads) = differs {
-        match Box::pin(server.align(session, reads)).await {
-            Ok(()) => {}
-            Err(AlignError::Refused(payload)) => return Err(Unsent::Refused(payload)),
-            Err(AlignError::Broken(error)) => return Err(Unsent::Broken(error.to_string())),
-        }
+        Box::pin(server.align(session, reads)).await?;
     }
     match work {
         Work::Query(request) | Work::FieldList(request) | Work::Prepare { request, .. } => {

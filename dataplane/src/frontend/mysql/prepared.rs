@@ -7,7 +7,7 @@ use quorumsql_wire::mysql::column::kind;
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use quorumsql_wire::mysql::params::ExecuteBody;
-use quorumsql_wire::mysql::scanner::Question;
+use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::{Command, PacketWriter};
 use quorumsql_wire::sql::Effects;
 
@@ -16,7 +16,6 @@ use super::request::Request;
 use super::statement::{Form, Plan, Routed};
 use super::{Client, Flow, RESET_LIMIT};
 use crate::backend::mysql::Mysql;
-use crate::backend::mysql::call::{BrokenBackend, Outcome};
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
 use crate::session::mysql::pins::Sent;
@@ -41,13 +40,14 @@ impl Client {
             Routed::Answered(flow) => return flow,
             Routed::Run(plan) => plan,
         };
-        let text = StatementText::new(sql, &self.state.schema);
+        let state = &mut self.state;
+        let text = state.statements.text(sql, &state.schema, &state.names, &state.variables);
         self.prepared_parameters = None;
         let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
         if let Some((prepared, parameters)) = self.prepared_parameters.take()
             && prepared == id
         {
-            self.state.statements.insert(id, ClientStatement::new(text, scan, parameters));
+            self.state.statements.insert(id, ClientStatement::new(text, scan.kept(), parameters));
         }
         flow
     }
@@ -188,41 +188,37 @@ pub(super) async fn send_execute(
     sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()))
 }
 
-/// The statement is not prepared on this connection: prepare it in the schema in which the client did.
+/// The statement is not prepared on this connection: prepare it under the setting under which the client did.
 async fn prepare_again(
     server: &mut PooledConnection<Mysql>,
     session: &SessionState,
     statement: &mut ClientStatement,
 ) -> Result<u32, Unsent> {
-    let text = Arc::clone(&statement.text);
-    let elsewhere = *text.schema != *session.schema;
-    if elsewhere {
-        refused(server.call(Question::Simple, &init_db(&text.schema)).await)?;
-        server.state.schema = Some(text.schema.to_string());
-    }
-    let mut payload = vec![byte::STMT_PREPARE];
-    payload.extend_from_slice(&text.sql);
-    let answer = refused(server.call(Question::Prepare, &payload).await)?;
-    let Some(prepared) = answer.prepared else { return Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())) };
-    if let Some(old) = server.state.registry.add(text, prepared.statement) {
+    let text = &statement.text;
+    let prepared = if text.setting.is(&session.schema, &session.names, &session.variables) {
+        prepare_here(server, text).await
+    } else {
+        let prepared = match server.change_to(session.goal().under(&text.setting)).await {
+            Ok(()) => prepare_here(server, text).await,
+            Err(error) => Err(error.into()),
+        };
+        // Whatever came of it: the session may have a transaction open here.
+        server.change_to(session.goal()).await?;
+        prepared
+    };
+    let id = prepared?;
+    if let Some(old) = server.state.registry.add(Arc::clone(&statement.text), id) {
         close_on_server(server, old).await;
     }
-    if elsewhere {
-        refused(server.call(Question::Simple, &init_db(&session.schema)).await)?;
-        server.state.schema = Some(session.schema.clone());
-    }
-    Ok(server.state.registry.execute(statement).unwrap_or(prepared.statement))
+    Ok(server.state.registry.execute(statement).unwrap_or(id))
 }
 
-fn init_db(schema: &str) -> Vec<u8> {
-    let mut payload = vec![byte::INIT_DB];
-    payload.extend_from_slice(schema.as_bytes());
-    payload
-}
-
-fn refused(outcome: Result<Outcome, BrokenBackend>) -> Result<quorumsql_wire::mysql::scanner::Answer, Unsent> {
-    match outcome {
-        Ok(Ok(answer)) => Ok(answer),
+async fn prepare_here(server: &mut PooledConnection<Mysql>, text: &StatementText) -> Result<u32, Unsent> {
+    let mut payload = vec![byte::STMT_PREPARE];
+    payload.extend_from_slice(&text.sql);
+    match server.call(Question::Prepare, &payload).await {
+        Ok(Ok(Answer { prepared: Some(prepared), .. })) => Ok(prepared.statement),
+        Ok(Ok(_)) => Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())),
         Ok(Err(payload)) => Err(Unsent::Refused(payload)),
         Err(error) => Err(Unsent::Broken(error.to_string())),
     }
@@ -287,7 +283,7 @@ mod tests {
 
     #[test]
     fn types_are_put_in_where_the_client_left_them_out() {
-        let mut statement = ClientStatement::new(StatementText::new(b"SELECT ?, ?", "s"), Rc::default(), 2);
+        let mut statement = ClientStatement::new(StatementText::of(b"SELECT ?, ?"), Rc::default(), 2);
         statement.types = vec![3, 0, 253, 0];
         let payload = [0x17, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 0, 7, 0, 0, 0];
         assert!(!has_types(&payload, 2));

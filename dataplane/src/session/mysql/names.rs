@@ -7,7 +7,7 @@ use quorumsql_wire::mysql::charset;
 use crate::backend::mysql::Product;
 
 /// How `character_set_client`, `_connection`, `_results` and `collation_connection` were set last.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Names {
     base: Base,
     /// What was set behind it, one variable at a time.
@@ -15,7 +15,7 @@ pub(crate) struct Names {
 }
 
 /// What sets all of them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Base {
     /// The collation id of the handshake.
     Login(u8),
@@ -31,7 +31,7 @@ enum Base {
 }
 
 /// Variables that were set alone; `None` = as the base says.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Single {
     client: Option<String>,
     /// `NULL` or a character set.
@@ -40,7 +40,7 @@ struct Single {
 }
 
 /// `character_set_connection` and `collation_connection` set each other.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Connection {
     Charset(String),
     Collation(String),

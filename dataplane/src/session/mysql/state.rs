@@ -6,7 +6,7 @@ use quorumsql_wire::sql::Effects;
 use super::names::{Names, NamesChange};
 use super::pins::Pins;
 use super::set::Absorbed;
-use super::statements::Statements;
+use super::statements::{Setting, Statements};
 use super::tracked::{self, Variables};
 
 /// `LAST_INSERT_ID()` of a session.
@@ -84,7 +84,37 @@ pub(crate) struct SessionState {
     pub(crate) pins: Pins,
 }
 
+/// The part of it that a connection is brought to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goal<'a> {
+    /// Schema.
+    pub(crate) schema: &'a str,
+    /// `autocommit`.
+    pub(crate) autocommit: bool,
+    /// Character set and collation.
+    pub(crate) names: &'a Names,
+    /// Tracked variables.
+    pub(crate) variables: &'a Variables,
+    /// MULTI_STATEMENTS.
+    pub(crate) multi_statements: bool,
+    /// What the last statement left behind.
+    pub(crate) last: &'a Last,
+}
+
+impl<'a> Goal<'a> {
+    /// The same, but for what a statement was prepared under.
+    pub(crate) fn under(self, setting: &'a Setting) -> Self {
+        Self { schema: &setting.schema, names: &setting.names, variables: &setting.variables, ..self }
+    }
+}
+
 impl SessionState {
+    /// Where a connection is brought to for it.
+    pub(crate) fn goal(&self) -> Goal<'_> {
+        let Self { schema, autocommit, names, variables, multi_statements, last, .. } = self;
+        Goal { schema, autocommit: *autocommit, names, variables, multi_statements: *multi_statements, last }
+    }
+
     /// The state after login.
     pub(crate) fn new(schema: String, login_charset: u8, multi_statements: bool) -> Self {
         Self {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use quorumsql_wire::mysql::params::ParameterKind;
 
+use super::names::Names;
 use super::ran::Ran;
+use super::tracked::{self, Variables};
 use crate::worker::scans::Scanned;
 
 /// Most prepared statements of one session; the server's own default limit for all is 16382.
@@ -15,29 +17,60 @@ pub(crate) const MAX_STATEMENTS: usize = 16_382;
 /// Most bytes of their texts.
 const MAX_TEXT: usize = 64 << 20;
 
-/// What makes two prepared statements the same on a server: the text, and the schema in which its names were resolved.
+/// What servers read a statement's text under: its names, literals and functions are resolved when it is prepared.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Setting {
+    /// Schema.
+    pub(crate) schema: String,
+    /// Character set and collation.
+    pub(crate) names: Names,
+    /// Tracked variables, as far as they show.
+    pub(crate) variables: Variables,
+}
+
+impl Setting {
+    fn new(schema: &str, names: &Names, variables: &Variables) -> Self {
+        let shown = variables.iter().filter(|(name, _)| tracked::shows_in_preparation(name));
+        let variables = shown.map(|(name, literal)| (*name, literal.clone())).collect();
+        Self { schema: schema.to_owned(), names: names.clone(), variables }
+    }
+
+    /// Whether the session has it now.
+    pub(crate) fn is(&self, schema: &str, names: &Names, variables: &Variables) -> bool {
+        let shown = variables.iter().filter(|(name, _)| tracked::shows_in_preparation(name));
+        self.schema == schema && self.names == *names && self.variables.iter().eq(shown)
+    }
+}
+
+/// What makes two prepared statements the same on a server.
 #[derive(Debug)]
 pub(crate) struct StatementText {
     /// Of the rest: what differs here differs.
     pub(crate) hash: u64,
     /// Text.
     pub(crate) sql: Box<[u8]>,
-    /// Schema.
-    pub(crate) schema: Box<str>,
+    /// What it was prepared under.
+    pub(crate) setting: Arc<Setting>,
 }
 
 impl StatementText {
     /// Hashes once.
-    pub(crate) fn new(sql: &[u8], schema: &str) -> Arc<Self> {
+    fn new(sql: &[u8], setting: Arc<Setting>) -> Arc<Self> {
         let mut hasher = DefaultHasher::new();
-        (sql, schema).hash(&mut hasher);
-        Arc::new(Self { hash: hasher.finish(), sql: sql.into(), schema: schema.into() })
+        (sql, &setting).hash(&mut hasher);
+        Arc::new(Self { hash: hasher.finish(), sql: sql.into(), setting })
+    }
+
+    /// A text that is prepared in schema `s`.
+    #[cfg(test)]
+    pub(crate) fn of(sql: &[u8]) -> Arc<Self> {
+        Self::new(sql, Arc::new(Setting::new("s", &Names::UNKNOWN, &Variables::new())))
     }
 }
 
 impl PartialEq for StatementText {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || (self.hash == other.hash && self.sql == other.sql && self.schema == other.schema)
+        std::ptr::eq(self, other) || (self.hash == other.hash && self.sql == other.sql && self.setting == other.setting)
     }
 }
 
@@ -105,6 +138,8 @@ pub(crate) struct Statements {
     by_id: HashMap<u32, Box<ClientStatement>>,
     last_id: u32,
     text_bytes: usize,
+    /// What the last one was prepared under.
+    setting: Option<Arc<Setting>>,
 }
 
 impl Statements {
@@ -119,6 +154,14 @@ impl Statements {
                 return Some(self.last_id);
             }
         }
+    }
+
+    /// A text to be prepared in a session that has this setting, which the session's statements share while it stays.
+    pub(crate) fn text(&mut self, sql: &[u8], schema: &str, names: &Names, variables: &Variables) -> Arc<StatementText> {
+        let same = self.setting.take().filter(|setting| setting.is(schema, names, variables));
+        let setting = same.unwrap_or_else(|| Arc::new(Setting::new(schema, names, variables)));
+        self.setting = Some(Arc::clone(&setting));
+        StatementText::new(sql, setting)
     }
 
     /// Keeps a statement under an id of [`Self::next_id`].
@@ -155,14 +198,22 @@ mod tests {
     use super::*;
 
     fn statement(sql: &[u8], parameters: u16) -> ClientStatement {
-        ClientStatement::new(StatementText::new(sql, "s"), Rc::default(), parameters)
+        ClientStatement::new(StatementText::of(sql), Rc::default(), parameters)
     }
 
     #[test]
-    fn equal_text_in_another_schema_is_another_statement() {
-        assert_eq!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 1", "a"));
-        assert_ne!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 1", "b"));
-        assert_ne!(StatementText::new(b"SELECT 1", "a"), StatementText::new(b"SELECT 2", "a"));
+    fn a_text_under_another_setting_is_another_statement() {
+        let variables = |pairs: &[(&'static str, &str)]| pairs.iter().map(|(name, literal)| (*name, (*literal).to_owned())).collect();
+        let (plain, ansi): (Variables, Variables) = (variables(&[]), variables(&[("sql_mode", "'ANSI'")]));
+        let clock = variables(&[("timestamp", "1"), (tracked::ISOLATION, "SERIALIZABLE")]);
+        let text = |sql: &str, schema, names, variables| Statements::default().text(sql.as_bytes(), schema, &names, variables);
+        let first = text("q", "a", Names::login(45), &plain);
+        assert_eq!(first, text("q", "a", Names::login(45), &plain));
+        assert_eq!(first, text("q", "a", Names::login(45), &clock));
+        assert_ne!(first, text("r", "a", Names::login(45), &plain));
+        assert_ne!(first, text("q", "b", Names::login(45), &plain));
+        assert_ne!(first, text("q", "a", Names::login(8), &plain));
+        assert_ne!(first, text("q", "a", Names::login(45), &ansi));
     }
 
     #[test]

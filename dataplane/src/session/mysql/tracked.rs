@@ -220,6 +220,17 @@ pub(crate) fn statement(name: &str, literal: &str) -> String {
     }
 }
 
+/// The statement that takes a variable back to its default; `None` = it may stay as it is where a statement is prepared, which
+/// neither transactions nor the clock are for. Not `= DEFAULT`, which MySQL 9 takes for OFF with `foreign_key_checks`.
+pub(crate) fn default_statement(name: &str) -> Option<String> {
+    shows_in_preparation(name).then(|| format!("SET SESSION {name}=@@GLOBAL.{name}"))
+}
+
+/// Whether a statement that is prepared under a variable may be another than one that is prepared without.
+pub(crate) fn shows_in_preparation(name: &str) -> bool {
+    !matches!(name, ISOLATION | ACCESS_MODE | "timestamp")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
