@@ -10,8 +10,8 @@ use quorumsql_wire::pgsql::frame;
 use quorumsql_wire::pgsql::frontend;
 use rustix::process::Signal;
 
+use crate::bytes::Raw;
 use crate::phases::{ABORTED, LOST, UNKNOWN, ask, batch, read};
-use crate::raw::Raw;
 use crate::support::{Plane, Setup, quick, until};
 
 const SETUP: &str = "CREATE TABLE crash (i int); CREATE TABLE slow (i int); \

@@ -1,5 +1,7 @@
 //! PostgreSQL clients through the data plane, in front of a real PostgreSQL 15.
 
+mod batches;
+mod bytes;
 mod crash;
 mod digests;
 mod extended;

@@ -4,8 +4,8 @@ use quorumsql_chaos::servers::Postgres;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend::{self, Target};
 
+use crate::bytes::Raw;
 use crate::phases::ask;
-use crate::raw::Raw;
 use crate::support::Setup;
 
 /// Everything up to ReadyForQuery: tags, errors, rows and the status.

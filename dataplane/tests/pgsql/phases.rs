@@ -8,8 +8,8 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame;
 use quorumsql_wire::pgsql::frontend;
 
+use crate::bytes::Raw;
 use crate::fake::Fake;
-use crate::raw::Raw;
 use crate::support::{Plane, Setup, WRITER, quick, until};
 
 pub(crate) const LOST: &str = "08006 Lost connection to PostgreSQL server during query";

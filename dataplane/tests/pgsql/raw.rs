@@ -5,118 +5,13 @@ use std::time::Duration;
 
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::config::Variables;
-use quorumsql_wire::pgsql::auth::{CleartextPolicy, ClientAuth, ClientStep};
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend::{self, Target};
 use quorumsql_wire::pgsql::{frame, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::support::{Plane, Setup, one, quick, until};
-
-/// A client made of bytes.
-pub(crate) struct Raw {
-    socket: TcpStream,
-    buffer: Vec<u8>,
-    /// Of its BackendKeyData.
-    key: Vec<u8>,
-}
-
-impl Raw {
-    async fn open(plane: &Plane) -> Self {
-        Self { socket: TcpStream::connect(("127.0.0.1", plane.port)).await.unwrap(), buffer: Vec::new(), key: Vec::new() }
-    }
-
-    pub(crate) async fn login(plane: &Plane) -> Self {
-        let raw = Self::login_at(plane.port).await;
-        assert_eq!(raw.key[0], 3, "process ids carry the slot");
-        raw
-    }
-
-    pub(crate) async fn login_at(port: u16) -> Self {
-        let mut raw = Self { socket: TcpStream::connect(("127.0.0.1", port)).await.unwrap(), buffer: Vec::new(), key: Vec::new() };
-        raw.send(|out| startup::startup_message(out, [("user", "demo"), ("database", "demo")])).await;
-        let mut auth = ClientAuth::new("demo", "demo", CleartextPolicy::Refuse);
-        loop {
-            let (tag, body) = raw.next().await.unwrap();
-            assert_eq!(tag, b'R', "{}", String::from_utf8_lossy(&body));
-            let mut out = Vec::new();
-            let step = auth.on_request(&body, &[7; 18], &mut out).unwrap();
-            raw.socket.write_all(&out).await.unwrap();
-            if step == ClientStep::Done {
-                break;
-            }
-        }
-        loop {
-            match raw.next().await.unwrap() {
-                (b'K', body) => raw.key = body,
-                (b'Z', _) => break,
-                (tag, _) => assert_eq!(tag, b'S'),
-            }
-        }
-        raw
-    }
-
-    /// Sends a cancel request for what this client runs, and waits for its end.
-    pub(crate) async fn cancel(&self, plane: &Plane) {
-        let mut other = Self::open(plane).await;
-        let (pid, secret) = self.key.split_at(4);
-        other.send(|out| startup::cancel_request(out, u32::from_be_bytes(pid.try_into().unwrap()), secret)).await;
-        assert!(other.next().await.is_none(), "a cancel request is not answered");
-    }
-
-    pub(crate) async fn send(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        let mut out = Vec::new();
-        encode(&mut out);
-        self.socket.write_all(&out).await.unwrap();
-    }
-
-    /// The next message; `None` = closed.
-    pub(crate) async fn next(&mut self) -> Option<(u8, Vec<u8>)> {
-        loop {
-            if let Some(frame) = frame::decode(&self.buffer, usize::MAX).unwrap() {
-                let message = (frame.tag, frame.body.to_vec());
-                let size = frame.size();
-                self.buffer.drain(..size);
-                return Some(message);
-            }
-            if self.socket.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
-                return None;
-            }
-        }
-    }
-
-    /// Tags up to ReadyForQuery, whose status follows its tag; parameters and notices are left out.
-    async fn tags(&mut self) -> String {
-        self.tags_until(b'Z').await
-    }
-
-    async fn tags_until(&mut self, last: u8) -> String {
-        let mut tags = String::new();
-        while let Some((tag, body)) = self.next().await {
-            if !matches!(tag, b'S' | b'N') {
-                tags.push(tag as char);
-            }
-            if tag == b'Z' {
-                tags.push(body[0] as char);
-            }
-            if tag == last {
-                break;
-            }
-        }
-        tags
-    }
-
-    /// The error that comes last, and that the connection ends with it.
-    async fn last_words(&mut self) -> (String, String) {
-        let mut last = None;
-        while let Some((tag, body)) = self.next().await {
-            last = (tag == b'E').then(|| ErrorFields::decode(&body).unwrap());
-        }
-        let fields = last.expect("an error before the end");
-        (fields.code, fields.message)
-    }
-}
+use crate::bytes::Raw;
+use crate::support::{Setup, quick, until};
 
 #[tokio::test]
 async fn before_login() {
@@ -407,86 +302,6 @@ async fn malformed_messages_are_refused_as_by_the_server() {
     let (tag, body) = raw.next().await.unwrap();
     let fields = ErrorFields::decode(&body).unwrap();
     assert_eq!((tag, fields.message.as_str()), (b'E', "bind message supplies 1 parameters, but prepared statement \"mine\" requires 2"));
-}
-
-/// An INSERT of `value` in a batch without Sync, all of which is answered.
-async fn insert_and_flush(raw: &mut Raw, value: u8) {
-    let sql = format!("INSERT INTO flushed VALUES ({value})");
-    raw.send(|out| {
-        frontend::parse(out, b"", sql.as_bytes(), b"");
-        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
-        frontend::execute(out, b"", 0);
-        frame::encode(out, b'H', |_| {});
-    })
-    .await;
-    assert_eq!(raw.tags_until(b'C').await, "12C");
-}
-
-#[tokio::test]
-async fn a_flushed_batch_is_one_transaction_until_its_sync() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
-    let other = plane.client().await;
-    other.simple_query("CREATE TABLE flushed (i int PRIMARY KEY)").await.unwrap();
-    let count = || one(&other, "SELECT count(*) FROM flushed");
-    let mut raw = Raw::login(&plane).await;
-    insert_and_flush(&mut raw, 1).await;
-    assert_eq!(count().await, "0", "nobody else is on the connection of a transaction that is open");
-    insert_and_flush(&mut raw, 2).await;
-    raw.send(frontend::sync).await;
-    assert_eq!((raw.tags().await, count().await), ("ZI".into(), "2".into()));
-    insert_and_flush(&mut raw, 3).await;
-    raw.send(|out| {
-        frontend::parse(out, b"", b"SELECT nothing", b"");
-        frontend::sync(out);
-    })
-    .await;
-    assert_eq!((raw.tags().await, count().await), ("EZI".into(), "2".into()), "what came before the error is undone with it");
-    insert_and_flush(&mut raw, 4).await;
-    raw.send(frontend::terminate).await;
-    assert!(raw.next().await.is_none());
-    assert_eq!(count().await, "2", "a batch without Sync is undone when its client leaves");
-}
-
-/// What a client leaves behind that has not sent the Sync of its last batch.
-#[tokio::test]
-async fn what_was_not_synced_is_undone_however_its_client_leaves() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
-    let other = plane.client().await;
-    other.simple_query("CREATE TABLE unsynced (i int PRIMARY KEY)").await.unwrap();
-    let insert = |out: &mut Vec<u8>, sql: &str| {
-        frontend::parse(out, b"", sql.as_bytes(), b"");
-        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
-        frontend::execute(out, b"", 0);
-    };
-    let mut raw = Raw::login(&plane).await;
-    raw.send(|out| {
-        insert(out, "INSERT INTO unsynced VALUES (1)");
-        frontend::sync(out);
-        insert(out, "INSERT INTO unsynced VALUES (2)");
-        insert(out, "INSERT INTO unsynced SELECT 3 FROM pg_sleep(0.2)");
-        frontend::terminate(out);
-    })
-    .await;
-    while raw.next().await.is_some() {}
-    let mut raw = Raw::login(&plane).await;
-    raw.send(|out| {
-        insert(out, "INSERT INTO unsynced VALUES (4)");
-        insert(out, "SELECT nothing");
-        insert(out, "INSERT INTO unsynced VALUES (5)");
-        frontend::terminate(out);
-    })
-    .await;
-    while raw.next().await.is_some() {}
-    let mut raw = Raw::login(&plane).await;
-    raw.send(|out| insert(out, "INSERT INTO unsynced VALUES (6)")).await;
-    raw.send(|out| insert(out, "INSERT INTO unsynced SELECT 7 FROM pg_sleep(0.2)")).await;
-    raw.socket.shutdown().await.unwrap();
-    while raw.next().await.is_some() {}
-    // Its lock is free once each of the three is gone from the server.
-    other.simple_query("BEGIN; LOCK TABLE unsynced; COMMIT").await.unwrap();
-    assert_eq!(one(&other, "SELECT string_agg(i::text, ',') FROM unsynced").await, "1");
 }
 
 #[tokio::test]

@@ -44,6 +44,9 @@ pub(crate) enum Expected {
     Query(Option<VecDeque<Change>>),
     /// The same for a query of our own: the client sees nothing of it but parameters.
     OwnQuery,
+    /// An empty query of ours, which ends the batch before it as any Query does: in place of its EmptyQueryResponse the client gets this
+    /// answer of our own to its Query.
+    Answer(Vec<u8>),
     /// A batch of our own that prepares the statement with this id; the client sees nothing of it.
     Prepare(u64),
     /// FunctionCallResponse and ReadyForQuery.
@@ -81,7 +84,7 @@ impl Expected {
     }
 
     fn ends_with_ready(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::FunctionCall | Self::Sync) || self.is_own()
+        matches!(self, Self::Query(_) | Self::Answer(_) | Self::FunctionCall | Self::Sync) || self.is_own()
     }
 }
 
@@ -198,7 +201,7 @@ impl Responses {
         for due in self.due.iter().filter(|due| !due.is_own()) {
             open = true;
             if due.ends_with_ready() {
-                units.push(if matches!(due, Expected::Query(_)) { Unfinished::Query } else { Unfinished::Batch });
+                units.push(if matches!(due, Expected::Query(_) | Expected::Answer(_)) { Unfinished::Query } else { Unfinished::Batch });
                 open = false;
             }
         }
@@ -299,7 +302,8 @@ impl Responses {
                 self.due.pop_front();
                 return Ok(Reply::Swallow);
             }
-            (tag::READY, Expected::Query(_) | Expected::FunctionCall | Expected::Sync) => {
+            (tag::EMPTY_QUERY, Expected::Answer(text)) => return Ok(Reply::Replace(std::mem::take(text))),
+            (tag::READY, Expected::Query(_) | Expected::Answer(_) | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
@@ -361,7 +365,7 @@ impl Responses {
     fn on_error(&mut self, note: &mut Vec<Outcome>) -> Reply {
         self.copy_in = CopyIn::No;
         let reply = match self.due.front_mut() {
-            Some(Expected::Query(_) | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::Query(_) | Expected::Answer(_) | Expected::FunctionCall) => return Reply::Forward,
             Some(Expected::OwnQuery) => return Reply::Swallow,
             Some(Expected::Prepare(id)) => {
                 note.push(Outcome::NotParsed(Audience::Proxy, Slot::Named(*id)));
@@ -465,6 +469,8 @@ mod tests {
             (vec![OwnQuery, Query], b"CTDCSZCZ", "----.-.."),
             (vec![Expected::Prepare(1), Query], b"31ZCZ", "---.."),
             (vec![Expected::Prepare(1), Query], b"EZEZ", "--.."),
+            (vec![Expected::Answer(vec![1])], b"SIZ", ".=."),
+            (vec![Expected::Answer(vec![1])], b"EZ", ".."),
             (vec![FunctionCall], b"VZ", ".."),
             (vec![parse(Audience::Client), Bind, DescribeStatement, Execute, Sync], b"12tTDCZ", "......."),
             (vec![parse(Audience::Proxy), Bind, Execute, Sync], b"12sZ", "-..."),
@@ -586,6 +592,7 @@ mod properties {
                         5 => Expected::Close(Audience::Client),
                         6 => Expected::OwnClose,
                         7 => Expected::Poison(Vec::new()),
+                        8 if *number > 100 => Expected::Answer(Vec::new()),
                         8 => Expected::FunctionCall,
                         _ => Expected::Sync,
                     });

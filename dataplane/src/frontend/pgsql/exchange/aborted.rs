@@ -19,7 +19,7 @@ impl Exchange<'_> {
     pub(super) fn on_aborted(&mut self, header: Header, input: &[u8]) -> Result<Done, End> {
         let cap = if matches!(header.tag, b'Q' | b'P') { self.longest_statement() } else { SMALL_MESSAGE };
         match header.tag {
-            b'X' => return Err(End::Quiet),
+            b'X' => return self.on_leave(),
             b'd' | b'c' | b'f' | b'H' => return Ok(drop_message(header, input)),
             b'B' | b'F' if header.body > cap => {
                 self.refuse(header.tag == b'F');

@@ -81,12 +81,12 @@ impl Exchange<'_> {
 
     /// The client says good-bye: what it sent before is finished first. A batch without its Sync is not to be committed: the server gets the
     /// good-bye itself, and undoes it.
-    fn on_leave(&mut self) -> Result<Done, End> {
-        let Some(server) = &mut self.server else { return Err(End::Quiet) };
+    pub(super) fn on_leave(&mut self) -> Result<Done, End> {
         // An open batch of which all is answered is undone by closing its connection.
-        if server.due.is_empty() && server.to_server.is_none() {
+        if self.is_quiet() {
             return Err(End::Quiet);
         }
+        let Some(server) = &mut self.server else { return Ok(Done::Later) };
         let was_leaving = std::mem::replace(&mut server.leaving, true);
         if !was_leaving && (server.due.is_in_batch() || server.due.is_copy_in()) {
             let mut terminate = Vec::with_capacity(HEADER_LENGTH);
@@ -103,7 +103,10 @@ impl Exchange<'_> {
         }
         self.config = self.client.ctx.config();
         let unit = self.decided.take().unwrap_or_default();
-        self.adapt(unit.effects);
+        // A Query that ends a batch is one transaction with it.
+        if self.server.as_ref().is_some_and(|server| !server.due.is_in_batch()) {
+            self.adapt(unit.effects);
+        }
         if let Some(server) = &mut self.server {
             server.unit = unit;
             server.mark = server.conn.prepared.clock();

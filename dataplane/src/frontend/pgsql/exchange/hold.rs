@@ -25,9 +25,18 @@ const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 impl Exchange<'_> {
     /// Gets a connection for the unit at the front and gives it the client's settings. A failure is the unit's answer.
     pub(super) async fn attach(&mut self, hostgroup: HostgroupId) -> Result<(), End> {
+        let has_said_goodbye = self.has_said_goodbye();
         let client = &mut *self.client;
+        if has_said_goodbye && let Some(input) = self.input.take() {
+            // Its statements are run though it may be gone: with bytes to be read, its socket is not watched.
+            client.link.unread(input);
+        }
         let request = Request { session: &client.session, client: &mut client.link, key: &client.key, login: &client.login, hostgroup };
-        let mut conn = match client.pool.acquire(&self.config, request).await {
+        let acquired = client.pool.acquire(&self.config, request).await;
+        if has_said_goodbye {
+            self.input = client.link.recv().await.ok();
+        }
+        let mut conn = match acquired {
             Ok(conn) => conn,
             Err(AcquireError::ClientGone) => return Err(End::Quiet),
             Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
@@ -83,9 +92,6 @@ impl Exchange<'_> {
         let Some(server) = &self.server else { return Ok(()) };
         if !server.due.is_idle() || server.to_server.is_some() {
             return Ok(());
-        }
-        if server.leaving {
-            return Err(End::Quiet);
         }
         if server.conn.status != TransactionStatus::Idle || !server.pins.is_empty() || !self.config.pgsql.variables.multiplexing {
             return Ok(());

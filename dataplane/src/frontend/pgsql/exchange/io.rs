@@ -3,7 +3,9 @@
 use std::task::{Context, Poll};
 
 use super::{BACKLOG, End, Exchange, SMALL_MESSAGE};
+use crate::backend::pgsql::Pgsql;
 use crate::config::Protocol;
+use crate::pool::Dialect as _;
 use crate::worker::chunk::Chunk;
 use crate::worker::session::Signal;
 
@@ -33,7 +35,12 @@ impl Exchange<'_> {
         }
         match self.poll_write_client(cx) {
             Some(Ok(())) => progress = true,
-            Some(Err(())) => return Poll::Ready(Event::ClientGone),
+            Some(Err(())) => match self.poll_read_client(cx) {
+                // What it sent before it closed is still to be read.
+                Poll::Ready(event) => return Poll::Ready(event),
+                Poll::Pending if self.has_said_goodbye() => progress = true,
+                Poll::Pending => return Poll::Ready(Event::ClientGone),
+            },
             None => {}
         }
         if let Poll::Ready(event) = self.poll_read_server(cx) {
@@ -116,7 +123,7 @@ impl Exchange<'_> {
 
     fn poll_read_client(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let held = self.input.as_ref().map_or(0, |input| input.len());
-        if held >= self.wanted.max(SMALL_MESSAGE) || self.to_server_len() > BACKLOG {
+        if self.hung_up || held >= self.wanted.max(SMALL_MESSAGE) || self.to_server_len() > BACKLOG {
             return Poll::Pending;
         }
         let count = match self.input.take() {
@@ -139,10 +146,16 @@ impl Exchange<'_> {
             }
         };
         if count == 0 {
-            return Poll::Ready(Event::ClientGone);
+            self.hung_up = self.has_said_goodbye();
+            return Poll::Ready(if self.hung_up { Event::Progress } else { Event::ClientGone });
         }
         self.client.ctx.stats(Protocol::Pgsql).bytes_recv.add(count as u64);
         Poll::Ready(Event::Progress)
+    }
+
+    /// The last that the client has sent is Terminate: what stands before it is finished, whether the client waits for it or not.
+    pub(super) fn has_said_goodbye(&self) -> bool {
+        self.input.as_ref().is_some_and(|input| input.ends_with(Pgsql::goodbye()))
     }
 
     /// Bytes that wait to be written to the server.
@@ -153,6 +166,9 @@ impl Exchange<'_> {
     /// Writes everything that waits for the client.
     pub(super) async fn flush(&mut self) -> Result<(), End> {
         let Some(chunk) = self.out.take() else { return Ok(()) };
-        self.client.link.send(chunk).await.map_err(|_| End::Quiet)
+        match self.client.link.send(chunk).await {
+            Err(_) if !self.has_said_goodbye() => Err(End::Quiet),
+            _ => Ok(()),
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorumsql_wire::pgsql::backend;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
-use quorumsql_wire::pgsql::frontend::FrontendMessage;
+use quorumsql_wire::pgsql::frontend::{self, FrontendMessage};
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Effects, Scan};
 
@@ -15,6 +15,7 @@ use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
 use crate::session::pgsql::changes::changes;
+use crate::session::pgsql::responses::Expected;
 use crate::worker::scans::Scanned;
 
 impl Exchange<'_> {
@@ -65,11 +66,28 @@ impl Exchange<'_> {
 
     /// Answers a Query by what `encode` writes and ReadyForQuery.
     pub(super) fn answer_query(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Done {
+        if self.server.as_ref().is_some_and(|server| server.due.is_in_batch()) {
+            return self.answer_in_batch(encode);
+        }
         let status = self.status();
         self.say_with(|out| {
             encode(out);
             backend::ready_for_query(out, status);
         });
+        Done::Consumed
+    }
+
+    /// The same where the server waits for a Sync: a Query ends the batch before it, so the server is sent one, and says how the batch ends.
+    fn answer_in_batch(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Done {
+        let (mut answer, mut query) = (Vec::with_capacity(64), Vec::with_capacity(8));
+        encode(&mut answer);
+        frontend::query(&mut query, b"");
+        self.append(&query);
+        self.push(Expected::Answer(answer));
+        if let Some(server) = &mut self.server {
+            server.counts.ready();
+            server.conn.prepared.unnamed = 0;
+        }
         Done::Consumed
     }
 

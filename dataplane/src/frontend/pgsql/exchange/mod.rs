@@ -81,6 +81,8 @@ struct Exchange<'a> {
     counting: Option<Arc<DigestEntry>>,
     /// For what the session's timer runs.
     clock: Clock,
+    /// The client has said good-bye and closed: nothing more comes from it.
+    hung_up: bool,
 }
 
 /// A message of which only the rest is to come.
@@ -175,6 +177,7 @@ pub(super) async fn run(client: &mut Client, chunk: Chunk) -> Result<(), End> {
         changes: None,
         counting: None,
         clock: Clock::Nothing,
+        hung_up: false,
     };
     match exchange.drive().await {
         Ok(()) => {
@@ -202,6 +205,9 @@ impl Exchange<'_> {
             if self.is_done() {
                 return self.flush().await;
             }
+            if self.hung_up && self.is_quiet() {
+                return Err(End::Quiet);
+            }
             self.arm();
             match std::future::poll_fn(|cx| self.poll_event(cx)).await {
                 Event::Progress => self.detach_if_free()?,
@@ -216,6 +222,12 @@ impl Exchange<'_> {
 
     fn is_done(&self) -> bool {
         self.server.is_none() && self.input.is_none() && self.passing.left == 0
+    }
+
+    /// Nothing is on its way in any direction.
+    fn is_quiet(&self) -> bool {
+        let quiet = |server: &Attached| server.due.is_empty() && server.to_server.is_none();
+        self.out.is_none() && self.server.as_ref().is_none_or(quiet)
     }
 
     /// The session holds a connection, though nothing runs and no transaction is open.

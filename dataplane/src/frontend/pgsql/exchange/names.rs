@@ -126,6 +126,11 @@ impl Exchange<'_> {
             self.say_error(fields, true);
             return Done::Consumed;
         }
+        self.fail_query(fields)
+    }
+
+    /// Makes the server fail in place of a Query, and with it the transaction or batch that is open.
+    pub(super) fn fail_query(&mut self, fields: &ErrorFields) -> Done {
         self.begin_unit(false);
         let done = self.poison(fields);
         let mut sync = Vec::with_capacity(5);

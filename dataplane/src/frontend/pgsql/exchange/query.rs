@@ -65,6 +65,7 @@ impl Exchange<'_> {
                         done = Some(if quiet { self.accept_query(&text, &scan) } else { Done::Later });
                     }
                 }
+                Err(fields) if self.server.as_ref().is_some_and(|server| server.due.is_in_batch()) => done = Some(self.fail_query(&fields)),
                 Err(fields) if quiet => {
                     self.say_error(&fields, true);
                     done = Some(Done::Consumed);

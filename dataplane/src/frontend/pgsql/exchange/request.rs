@@ -136,7 +136,7 @@ impl Exchange<'_> {
                 self.say_with(|out| backend::ready_for_query(out, status));
                 Ok(Done::Consumed)
             }
-            b'X' => Err(End::Quiet),
+            b'X' => self.on_leave(),
             b'C' => match self.whole(header, input, SMALL_MESSAGE)? {
                 Some(FrontendMessage::Close(Target::Statement, name)) => {
                     self.client.statements.remove(name);
