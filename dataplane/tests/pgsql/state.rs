@@ -280,15 +280,16 @@ async fn pins_end_with_what_made_them() {
     let plane = Setup::writer(&server, 1).start();
     let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
     let client = plane.client().await;
-    for (make, keep, end) in [
-        ("SET ROLE other", "SET ROLE postgres", "RESET ROLE"),
-        ("SET SESSION AUTHORIZATION other", "SELECT 1", "SET SESSION AUTHORIZATION DEFAULT"),
-        ("LISTEN a", "UNLISTEN b", "UNLISTEN *"),
-        ("SELECT pg_advisory_lock(1)", "SELECT 1", "SELECT pg_advisory_unlock_all()"),
-        ("CREATE TEMP TABLE t (i int)", "SELECT 1", "DISCARD TEMP"),
-        ("PREPARE p AS SELECT 1", "EXECUTE p", "DEALLOCATE ALL"),
-        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "FETCH c", "CLOSE ALL"),
-        ("SET standard_conforming_strings = off", "SELECT 1", "DISCARD ALL"),
+    // The last: whether a transaction that is rolled back undoes the end.
+    for (make, keep, end, is_undone) in [
+        ("SET ROLE other", "SET ROLE postgres", "RESET ROLE", true),
+        ("SET SESSION AUTHORIZATION other", "SELECT 1", "SET SESSION AUTHORIZATION DEFAULT", true),
+        ("LISTEN a", "UNLISTEN b", "UNLISTEN *", true),
+        ("SELECT pg_advisory_lock(1)", "SELECT 1", "SELECT pg_advisory_unlock_all()", false),
+        ("CREATE TEMP TABLE t (i int)", "SELECT 1", "DISCARD TEMP", true),
+        ("PREPARE p AS SELECT 1", "EXECUTE p", "DEALLOCATE ALL", false),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "FETCH c", "CLOSE ALL", false),
+        ("SET standard_conforming_strings = off", "SELECT 1", "DISCARD ALL", true),
     ] {
         client.simple_query(make).await.unwrap();
         client.simple_query(keep).await.unwrap();
@@ -297,7 +298,12 @@ async fn pins_end_with_what_made_them() {
             client.simple_query("BEGIN").await.unwrap();
             client.simple_query(end).await.unwrap();
             client.simple_query("ROLLBACK").await.unwrap();
-            assert_eq!(used(), 1, "{end} was rolled back");
+            if is_undone {
+                client.simple_query("SELECT 1").await.unwrap();
+                assert_eq!(used(), 1, "{end} was rolled back");
+            } else {
+                until(end, || used() == 0).await;
+            }
         }
         client.simple_query(end).await.unwrap();
         assert_eq!(used(), 0, "{end}");
@@ -308,4 +314,31 @@ async fn pins_end_with_what_made_them() {
         client.simple_query("SELECT currval('numbers')").await.unwrap();
         assert_eq!(used(), u64::from(left > 0), "a sequence's state is kept for five statements");
     }
+}
+
+#[tokio::test]
+async fn a_server_is_asked_whether_pins_are_over() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
+    let client = plane.client().await;
+    for (make, keep, end) in [
+        ("SELECT pg_advisory_lock(1), pg_advisory_lock(1)", "SELECT pg_advisory_unlock(1)", "SELECT pg_advisory_unlock(1)"),
+        ("LISTEN a", "UNLISTEN b", "UNLISTEN a"),
+        ("CREATE TABLE t (i int); CREATE TEMP TABLE t (i int)", "DROP TABLE public.t", "DROP TABLE t"),
+        ("CREATE TEMP VIEW t AS SELECT 1", "DROP TABLE IF EXISTS nothing", "DROP VIEW t"),
+        ("PREPARE p AS SELECT 1", "DEALLOCATE nothing", "DEALLOCATE p"),
+        ("DECLARE c CURSOR WITH HOLD FOR SELECT 1", "CLOSE nothing", "CLOSE c"),
+        ("LISTEN a; CREATE TEMP TABLE t (i int)", "UNLISTEN a", "DROP TABLE t"),
+        ("BEGIN; LISTEN a", "CREATE TEMP TABLE t (i int)", "ROLLBACK"),
+        ("SELECT pg_advisory_lock(1)", "CREATE TEMP TABLE t (i int, i int)", "SELECT pg_advisory_unlock(1)"),
+    ] {
+        client.simple_query(make).await.unwrap();
+        let _some_fail = client.simple_query(keep).await;
+        client.simple_query("SELECT 1").await.unwrap();
+        assert_eq!(used(), 1, "{make}: {keep} does not end it");
+        client.simple_query(end).await.unwrap();
+        until(end, || used() == 0).await;
+    }
+    assert_eq!(plane.opened(), 1);
 }

@@ -69,6 +69,22 @@ impl Pin {
         (Effects::HIDDEN, Self::Hidden),
     ];
 
+    /// What a server can be asked about: rows that there are of it as long as what made the pin lives. Everything that is made in the temporary
+    /// schema (2615 = pg_namespace) depends on it; that is how the server itself finds what DISCARD TEMP drops.
+    const ASKED: [(Self, &'static str); 5] = [
+        (
+            Self::Temporary,
+            "pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()",
+        ),
+        (
+            Self::Lock,
+            "pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()",
+        ),
+        (Self::Listen, "pg_listening_channels()"),
+        (Self::Prepare, "pg_prepared_statements WHERE from_sql"),
+        (Self::Cursor, "pg_cursors WHERE is_holdable"),
+    ];
+
     const fn bit(self) -> u16 {
         1 << self as u16
     }
@@ -88,6 +104,22 @@ impl Pins {
     /// Whether this is all that ties it.
     pub(crate) fn is_only(self, pin: Pin) -> bool {
         self.held == pin.bit()
+    }
+
+    /// A query without rows if all that ties the session, but for a sequence, is over; `None` = something ties it of which no server knows.
+    pub(crate) fn question(self) -> Option<String> {
+        let all = Pin::ASKED.iter().fold(Pin::Sequence.bit(), |all, (pin, _)| all | pin.bit());
+        if self.held & !all != 0 {
+            return None;
+        }
+        let asked = Pin::ASKED.iter().filter(|(pin, _)| self.has(*pin));
+        let parts: Vec<String> = asked.map(|(_, rows)| format!("SELECT 1 FROM pg_catalog.{rows}")).collect();
+        (!parts.is_empty()).then(|| format!("{} LIMIT 1", parts.join(" UNION ALL ")))
+    }
+
+    /// There were no rows.
+    pub(crate) fn remove_asked(&mut self) {
+        Pin::ASKED.iter().for_each(|(pin, _)| self.remove(*pin));
     }
 
     /// Whether the connection holds state of the session that would be lost with it.
@@ -169,6 +201,24 @@ mod tests {
             pins.add(pin);
         }
         assert_eq!(pins.reasons().split(", ").count(), Pin::ALL.len());
+    }
+
+    #[test]
+    fn a_server_is_asked_about_what_it_knows() {
+        let mut pins = Pins::default();
+        assert_eq!(pins.question(), None);
+        pins.add(Pin::Sequence);
+        assert_eq!(pins.question(), None);
+        pins.add(Pin::Listen);
+        pins.add(Pin::Cursor);
+        let question = "SELECT 1 FROM pg_catalog.pg_listening_channels() UNION ALL \
+             SELECT 1 FROM pg_catalog.pg_cursors WHERE is_holdable LIMIT 1";
+        assert_eq!(pins.question().as_deref(), Some(question));
+        pins.add(Pin::Set);
+        assert_eq!(pins.question(), None);
+        pins.remove(Pin::Set);
+        pins.remove_asked();
+        assert!(pins.is_only(Pin::Sequence));
     }
 
     #[test]

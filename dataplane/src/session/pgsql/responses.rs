@@ -47,6 +47,8 @@ pub(crate) enum Expected {
     /// An empty query of ours, which ends the batch before it as any Query does: in place of its EmptyQueryResponse the client gets this
     /// answer of our own to its Query.
     Answer(Vec<u8>),
+    /// The same for a query that asks whether pins are over; its failure is none of the client's.
+    Question,
     /// A batch of our own that prepares the statement with this id; the client sees nothing of it.
     Prepare(u64),
     /// FunctionCallResponse and ReadyForQuery.
@@ -80,7 +82,7 @@ pub(crate) enum Expected {
 impl Expected {
     /// Something of our own, with its own ReadyForQuery.
     fn is_own(&self) -> bool {
-        matches!(self, Self::OwnQuery | Self::Prepare(_))
+        matches!(self, Self::OwnQuery | Self::Question | Self::Prepare(_))
     }
 
     fn ends_with_ready(&self) -> bool {
@@ -243,6 +245,11 @@ impl Responses {
         matches!(self.due.front(), Some(Expected::OwnQuery))
     }
 
+    /// Whether the response at the head answers a question, behind which nothing was sent.
+    pub(crate) fn is_last_question(&self) -> bool {
+        self.due.len() == 1 && matches!(self.due.front(), Some(Expected::Question))
+    }
+
     /// The statement at the head has been completed: what it does to parameters.
     pub(crate) fn complete(&mut self) -> Option<Change> {
         match self.due.front_mut()? {
@@ -291,12 +298,12 @@ impl Responses {
         let Some(head) = self.due.front_mut() else { return Err(Unexpected(message)) };
         match (message, head) {
             (tag::ERROR, _) => return Ok(self.on_error(note)),
-            (tag::READY, Expected::OwnQuery | Expected::Prepare(_)) => {
+            (tag::READY, Expected::OwnQuery | Expected::Question | Expected::Prepare(_)) => {
                 self.due.pop_front();
                 return Ok(Reply::Swallow);
             }
             (tag::PARSE_COMPLETE | tag::CLOSE_COMPLETE, Expected::Prepare(_)) => return Ok(Reply::Swallow),
-            (_, Expected::OwnQuery) if is_of_query(message) => return Ok(Reply::Swallow),
+            (_, Expected::OwnQuery | Expected::Question) if is_of_query(message) => return Ok(Reply::Swallow),
             (tag::PARAMETER_DESCRIPTION, Expected::OwnDescribe(_)) => return Ok(Reply::Swallow),
             (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::OwnDescribe(_)) => {
                 self.due.pop_front();
@@ -366,7 +373,7 @@ impl Responses {
         self.copy_in = CopyIn::No;
         let reply = match self.due.front_mut() {
             Some(Expected::Query(_) | Expected::Answer(_) | Expected::FunctionCall) => return Reply::Forward,
-            Some(Expected::OwnQuery) => return Reply::Swallow,
+            Some(Expected::OwnQuery | Expected::Question) => return Reply::Swallow,
             Some(Expected::Prepare(id)) => {
                 note.push(Outcome::NotParsed(Audience::Proxy, Slot::Named(*id)));
                 return Reply::Swallow;
@@ -469,6 +476,8 @@ mod tests {
             (vec![OwnQuery, Query], b"CTDCSZCZ", "----.-.."),
             (vec![Expected::Prepare(1), Query], b"31ZCZ", "---.."),
             (vec![Expected::Prepare(1), Query], b"EZEZ", "--.."),
+            (vec![Expected::Question, Query], b"TDCZCZ", "----.."),
+            (vec![Expected::Question, Query], b"EZCZ", "--.."),
             (vec![Expected::Answer(vec![1])], b"SIZ", ".=."),
             (vec![Expected::Answer(vec![1])], b"EZ", ".."),
             (vec![FunctionCall], b"VZ", ".."),
@@ -583,6 +592,7 @@ mod properties {
             for (is_push, number) in steps {
                 if *is_push {
                     responses.push(match number % 10 {
+                        0 if *number > 200 => Expected::Question,
                         0 if *number > 100 => Expected::OwnQuery,
                         0 => Expected::Query(None),
                         1 => Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None },

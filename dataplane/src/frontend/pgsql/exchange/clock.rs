@@ -1,18 +1,21 @@
 //! What ends a wait from outside: the session's timer, and signals.
 
+use std::time::Duration;
+
 use quorumsql_wire::pgsql::backend::TransactionStatus;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::sqlstate;
 
+use super::doubt::ASK_PAUSE_US;
 use super::{Clock, End, Exchange, shutdown};
 use crate::backend::pgsql::send_cancel;
 use crate::session::pgsql::pins::Pin;
 use crate::worker::session::Signal;
 
 /// Time for which a sequence's state keeps a connection (`auto_increment_delay_multiplex_timeout_ms` of the reference, at its default).
-const SEQUENCE_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const SEQUENCE_LIMIT: Duration = Duration::from_secs(10);
 /// Time for a statement to end that was cancelled because its time was over (pgsql-dataplane.md 4.10).
-const CANCEL_LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 
 impl Exchange<'_> {
     /// Runs the session's timer for what the session is waiting for.
@@ -25,6 +28,7 @@ impl Exchange<'_> {
             Some(server) if server.conn.status != TransactionStatus::Idle || server.due.is_in_batch() => {
                 (Clock::Transaction, variables.max_transaction_idle_time)
             }
+            Some(server) if server.doubt.is_open() => (Clock::Doubt, Duration::from_micros(ASK_PAUSE_US)),
             Some(server) if server.pins.is_only(Pin::Sequence) => (Clock::Sequence, SEQUENCE_LIMIT),
             Some(_) => (Clock::Pinned, variables.wait_timeout),
         };
@@ -50,6 +54,11 @@ impl Exchange<'_> {
                     server.pins.remove(Pin::Sequence);
                 }
                 return self.detach_if_free();
+            }
+            Clock::Doubt => {
+                self.clock = Clock::Nothing;
+                self.ask();
+                return Ok(());
             }
             Clock::Transaction => {
                 (sqlstate::IDLE_IN_TRANSACTION_SESSION_TIMEOUT, "terminating connection due to idle-in-transaction timeout")

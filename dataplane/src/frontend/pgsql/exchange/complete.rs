@@ -51,6 +51,7 @@ impl Attached {
             b"COMMIT\0" | b"PREPARE TRANSACTION\0" => self.parameters.commit(),
             b"ROLLBACK\0" => {
                 self.pins.on_rollback();
+                self.doubt_pins(true);
                 if !matches!(change, Change::RollbackTo(_)) {
                     self.parameters.roll_back();
                 }
@@ -74,6 +75,7 @@ impl Attached {
     pub(super) fn on_ready(&mut self) {
         (self.expired, self.cancelled, self.reshaped) = (false, false, 0);
         let failed = std::mem::take(&mut self.failed);
+        self.doubt_pins(failed);
         if self.conn.status != TransactionStatus::Idle {
             return;
         }

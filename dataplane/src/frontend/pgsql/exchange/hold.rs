@@ -9,6 +9,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::Effects;
 
 use super::count::Counts;
+use super::doubt::Doubt;
 use super::{Attached, CANCELLED, End, Exchange, Unit, shutdown};
 use crate::backend::pgsql::{BackendError, send_cancel};
 use crate::config::{HostgroupId, Protocol};
@@ -81,6 +82,7 @@ impl Exchange<'_> {
             reported: false,
             failed: false,
             reshaped: 0,
+            doubt: Doubt::default(),
             sequence_left: 0,
             session,
         });
@@ -93,7 +95,16 @@ impl Exchange<'_> {
         if !server.due.is_idle() || server.to_server.is_some() {
             return Ok(());
         }
-        if server.conn.status != TransactionStatus::Idle || !server.pins.is_empty() || !self.config.pgsql.variables.multiplexing {
+        if server.conn.status != TransactionStatus::Idle {
+            return Ok(());
+        }
+        if !server.pins.is_empty() {
+            if server.doubt.is_open() {
+                self.ask();
+            }
+            return Ok(());
+        }
+        if !self.config.pgsql.variables.multiplexing {
             return Ok(());
         }
         if let Some(server) = self.server.take() {

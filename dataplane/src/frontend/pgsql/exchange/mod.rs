@@ -13,6 +13,7 @@ mod batch;
 mod clock;
 mod complete;
 mod count;
+mod doubt;
 mod effects;
 mod extended;
 mod forward;
@@ -103,6 +104,8 @@ enum Clock {
     Pinned,
     /// The same, and only by a sequence.
     Sequence,
+    /// The session holds a connection by pins that may be over.
+    Doubt,
 }
 
 /// A unit of work: one Query, or one batch through its Sync.
@@ -145,6 +148,8 @@ struct Attached {
     failed: bool,
     /// Id of the statement at the front if its rows are not what its client was told; 0 = none.
     reshaped: u64,
+    /// Pins that may be over since the server was asked last.
+    doubt: doubt::Doubt,
     /// Statements for which a sequence's pin is to last.
     sequence_left: u32,
     /// The session's id.
