@@ -2,10 +2,13 @@
 //!
 //! Lexer, rules and guard are the data plane's own functions. No hit is counted and no server is touched.
 
+use std::sync::Arc;
+
 use quorumsql_wire::sql::{Class, Effects, Scan, scan_mysql, scan_pgsql};
 
 use crate::config::{HostgroupId, Protocol, ProtocolConfig, RuleId, RuntimeConfig, Server, ServerStatus};
 use crate::guard::{self, Facts};
+use crate::origin::Origin;
 use crate::routing;
 use crate::rules::{Decision, Input, Tried, Verdict};
 use crate::session::mysql::local::{self, Backslash, Local, Reading};
@@ -57,19 +60,20 @@ pub(crate) fn explain(config: &RuntimeConfig, pool: &[PoolRow], question: &Quest
     let mut steps = vec![parsed(&scan)];
     let user = side.users.get(question.user.as_str());
     let schema = question.schema.clone().or_else(|| user?.default_schema.clone());
-    let (tried, decision) = side.rules.explain(&Input {
-        user: &question.user,
-        schema: schema.as_deref().unwrap_or(match question.protocol {
-            Protocol::Mysql => &side.variables.default_schema,
-            Protocol::Pgsql => &question.user,
-        }),
-        client_addr: &question.client,
-        proxy_addr: &question.proxy.0,
-        proxy_port: question.proxy.1,
-        digest: scan.digest,
-        digest_text: &scan.digest_text,
-        sql: question.sql.as_bytes(),
+    let schema = schema.as_deref().unwrap_or(match question.protocol {
+        Protocol::Mysql => &side.variables.default_schema,
+        Protocol::Pgsql => &question.user,
     });
+    let (proxy_addr, proxy_port) = &question.proxy;
+    let origin = Arc::new(Origin {
+        user: question.user.as_str().into(),
+        schema: schema.into(),
+        client_addr: question.client.as_str().into(),
+        proxy_addr: proxy_addr.as_str().into(),
+        proxy_port: *proxy_port,
+    });
+    let (tried, decision) =
+        side.rules.explain(&Input { origin: &origin, digest: scan.digest, digest_text: &scan.digest_text, sql: question.sql.as_bytes() });
     steps.extend(tried.into_iter().map(rule));
     if let Some(answer) = answered(side, question, &scan, &decision) {
         steps.push(answer);

@@ -192,7 +192,7 @@ mod tests {
         }
         let mut found = |user| idle.youngest(1, &ServerTls::Disable, &key(user)).iter().map(|thing| thing.number).collect::<Vec<_>>();
         assert_eq!(found("a"), (4..20).collect::<Vec<_>>());
-        assert_eq!(found("b"), []);
+        assert_eq!(found("b"), Vec::<i32>::new());
     }
 
     #[test]

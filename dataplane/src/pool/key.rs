@@ -4,6 +4,8 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use crate::intern::Interner;
+
 /// Everything but the server itself that connections of one list have in common. Schema and variables are aligned before a
 /// statement and are no part of it (design.md section 5).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -18,22 +20,39 @@ pub struct KeyParts {
     pub capabilities: u64,
 }
 
-/// Shared [`KeyParts`] with their hash. Make one per session, clone it freely.
+/// Shared [`KeyParts`] with their hash. Take one per session from its pool, clone it freely.
 #[derive(Clone)]
 pub struct PoolKey(Arc<Hashed>);
 
+#[derive(PartialEq, Eq, Hash, Debug)]
 struct Hashed {
     hash: u64,
     parts: KeyParts,
+}
+
+/// The keys of one worker's sessions.
+#[derive(Debug, Default)]
+pub(super) struct Keys(Interner<Hashed>);
+
+impl Keys {
+    pub(super) fn intern(&mut self, parts: KeyParts) -> PoolKey {
+        PoolKey(self.0.intern(Hashed::new(parts)))
+    }
+}
+
+impl Hashed {
+    fn new(parts: KeyParts) -> Self {
+        let mut hasher = DefaultHasher::new();
+        parts.hash(&mut hasher);
+        Self { hash: hasher.finish(), parts }
+    }
 }
 
 impl PoolKey {
     /// Computes the hash once.
     #[must_use]
     pub fn new(parts: KeyParts) -> Self {
-        let mut hasher = DefaultHasher::new();
-        parts.hash(&mut hasher);
-        Self(Arc::new(Hashed { hash: hasher.finish(), parts }))
+        Self(Arc::new(Hashed::new(parts)))
     }
 
     /// The values.

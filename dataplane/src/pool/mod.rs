@@ -7,7 +7,7 @@
 //!
 //! // once per session, after login:
 //! let pool: Rc<Pool<Mysql>> = Pool::of(&ctx);
-//! let key = PoolKey::new(KeyParts { user, capabilities, ..KeyParts::default() });
+//! let key = pool.key(KeyParts { user, capabilities, ..KeyParts::default() });
 //!
 //! // per statement that has no pinned connection:
 //! let config = ctx.config();
@@ -55,6 +55,7 @@ use crate::worker::ticker::Ticker;
 use crate::worker::{Shared, Sweep, WorkerContext};
 use connection::Entry;
 use inner::IdleLists;
+use key::Keys;
 
 /// What the pool must know of a protocol.
 pub trait Dialect: Sized + 'static {
@@ -107,6 +108,7 @@ pub struct Pool<D: Dialect> {
     idle: RefCell<IdleLists<Box<Entry<D>>>>,
     /// Connections on their way to a waiter of this worker, by the waiter's name.
     handed: RefCell<HashMap<usize, Box<Entry<D>>>>,
+    keys: RefCell<Keys>,
     /// `connection_max_age` in ticks, as the last sweep read it; `u64::MAX` = none.
     max_age: Cell<u64>,
 }
@@ -124,6 +126,7 @@ impl<D: Dialect> Pool<D> {
                 ticker: ctx.ticker().clone(),
                 idle: RefCell::default(),
                 handed: RefCell::default(),
+                keys: RefCell::default(),
                 max_age: Cell::new(u64::MAX),
             }
         });
@@ -131,6 +134,11 @@ impl<D: Dialect> Pool<D> {
             ctx.add_sweep(Rc::clone(&pool) as Rc<dyn Sweep>);
         }
         pool
+    }
+
+    /// The key of these values; sessions of one worker share it.
+    pub fn key(&self, parts: KeyParts) -> PoolKey {
+        self.keys.borrow_mut().intern(parts)
     }
 }
 

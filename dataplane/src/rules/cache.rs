@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::evaluate::Input;
 use crate::identity::Identity;
+use crate::origin::Origin;
 
 /// Entries per generation. Two generations are kept: what was not used while one filled up is forgotten.
 const GENERATION: usize = 4096;
@@ -37,34 +39,32 @@ pub(super) struct Entry {
     stamp: u64,
     digest: u64,
     text: Box<[u8]>,
-    user: Box<str>,
-    schema: Box<str>,
-    proxy_addr: Box<str>,
-    proxy_port: u16,
+    /// One of those that it holds for.
+    origin: Arc<Origin>,
     pub(super) candidates: Box<[u32]>,
 }
 
 impl Entry {
     fn is_for(&self, input: &Input<'_>) -> bool {
-        self.digest == input.digest && *self.text == *input.digest_text && self.is_from(input)
+        self.digest == input.digest && *self.text == *input.digest_text && self.is_from(input.origin)
     }
 
-    /// Whether all but the text is the same.
-    fn is_from(&self, input: &Input<'_>) -> bool {
-        self.proxy_port == input.proxy_port
-            && *self.user == *input.user
-            && *self.schema == *input.schema
-            && *self.proxy_addr == *input.proxy_addr
+    /// Whether it holds for statements of `origin`, whatever the client's address.
+    fn is_from(&self, origin: &Arc<Origin>) -> bool {
+        let Origin { user, schema, client_addr: _, proxy_addr, proxy_port } = &**origin;
+        let own = &*self.origin;
+        Arc::ptr_eq(&self.origin, origin)
+            || (own.proxy_port == *proxy_port && own.user == *user && own.schema == *schema && own.proxy_addr == *proxy_addr)
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.text.len() + self.user.len() + self.schema.len() + self.proxy_addr.len() + 4 * self.candidates.len()
+        size_of::<Self>() + self.text.len() + 4 * self.candidates.len()
     }
 }
 
 /// What was found for one text the last time, beside what is known of the text.
 #[derive(Debug, Default)]
-pub(crate) struct LastVerdict(RefCell<Option<Rc<Entry>>>);
+pub(crate) struct LastVerdict(RefCell<Option<(Arc<Origin>, Rc<Entry>)>>);
 
 impl LastVerdict {
     /// Forgets it.
@@ -74,12 +74,19 @@ impl LastVerdict {
 
     /// What holds for `input`, whose text is the one that this belongs to.
     pub(super) fn get(&self, stamp: u64, input: &Input<'_>) -> Option<Rc<Entry>> {
-        let last = self.0.borrow();
-        last.as_ref().filter(|entry| entry.stamp == stamp && entry.is_from(input)).map(Rc::clone)
+        let mut last = self.0.borrow_mut();
+        let (origin, entry) = last.as_mut().filter(|(_, entry)| entry.stamp == stamp)?;
+        if !Arc::ptr_eq(origin, input.origin) {
+            if !entry.is_from(input.origin) {
+                return None;
+            }
+            *origin = Arc::clone(input.origin);
+        }
+        Some(Rc::clone(entry))
     }
 
-    pub(super) fn set(&self, entry: Rc<Entry>) {
-        *self.0.borrow_mut() = Some(entry);
+    pub(super) fn set(&self, origin: &Arc<Origin>, entry: Rc<Entry>) {
+        *self.0.borrow_mut() = Some((Arc::clone(origin), entry));
     }
 }
 
@@ -122,10 +129,7 @@ impl VerdictCache {
             stamp: self.stamp,
             digest: input.digest,
             text: input.digest_text.into(),
-            user: input.user.into(),
-            schema: input.schema.into(),
-            proxy_addr: input.proxy_addr.into(),
-            proxy_port: input.proxy_port,
+            origin: Arc::clone(input.origin),
             candidates,
         });
         self.add(key(input), Rc::clone(&entry));
@@ -149,7 +153,8 @@ impl VerdictCache {
 
 /// The digest hash spreads already; user, schema and listener are mixed in. Entries are compared in full.
 fn key(input: &Input<'_>) -> u64 {
-    let user = xxh3_64_with_seed(input.user.as_bytes(), input.digest);
-    let schema = xxh3_64_with_seed(input.schema.as_bytes(), user);
-    xxh3_64_with_seed(input.proxy_addr.as_bytes(), schema ^ u64::from(input.proxy_port))
+    let origin = input.origin;
+    let user = xxh3_64_with_seed(origin.user.as_bytes(), input.digest);
+    let schema = xxh3_64_with_seed(origin.schema.as_bytes(), user);
+    xxh3_64_with_seed(origin.proxy_addr.as_bytes(), schema ^ u64::from(origin.proxy_port))
 }

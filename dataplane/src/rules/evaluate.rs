@@ -9,20 +9,13 @@ use super::cache::{LastVerdict, MAX_TEXT, VerdictCache};
 use super::compile::{Rule, RuleSet};
 use super::pattern::Pattern;
 use crate::config::HostgroupId;
+use crate::origin::Origin;
 
 /// What rules can match on.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Name of the session's user.
-    pub user: &'a str,
-    /// Current schema; PostgreSQL: database.
-    pub schema: &'a str,
-    /// Address of the client, without port.
-    pub client_addr: &'a str,
-    /// Address of ours to which the client connected.
-    pub proxy_addr: &'a str,
-    /// Port of ours to which the client connected.
-    pub proxy_port: u16,
+    /// Who asks.
+    pub origin: &'a Arc<Origin>,
     /// Digest hash.
     pub digest: u64,
     /// Digest text.
@@ -67,7 +60,7 @@ impl RuleSet {
             None => cache.insert(input, self.candidates(input)),
         };
         let decision = self.run(input, &entry.candidates, hit);
-        last.set(entry);
+        last.set(input.origin, entry);
         decision
     }
 
@@ -113,11 +106,12 @@ impl RuleSet {
 impl Rule {
     /// User, schema, listener, digest, `match_digest`.
     fn matches_static(&self, input: &Input<'_>, in_set: Option<&SetMatches>) -> bool {
+        let origin = input.origin;
         let equal = |wanted: &Option<Box<str>>, value: &str| wanted.as_ref().is_none_or(|wanted| **wanted == *value);
-        equal(&self.user, input.user)
-            && equal(&self.schema, input.schema)
-            && equal(&self.proxy_addr, input.proxy_addr)
-            && self.proxy_port.is_none_or(|port| port == input.proxy_port)
+        equal(&self.user, &origin.user)
+            && equal(&self.schema, &origin.schema)
+            && equal(&self.proxy_addr, &origin.proxy_addr)
+            && self.proxy_port.is_none_or(|port| port == origin.proxy_port)
             && self.digest.is_none_or(|digest| digest == input.digest)
             && match (in_set, self.in_set) {
                 (Some(matches), Some(number)) => matches.matched(number) != self.negate,
@@ -127,7 +121,7 @@ impl Rule {
 
     /// Client address, `match_pattern`.
     fn matches_dynamic(&self, input: &Input<'_>) -> bool {
-        self.client.as_ref().is_none_or(|client| client.matches(input.client_addr))
+        self.client.as_ref().is_none_or(|client| client.matches(&input.origin.client_addr))
             && self.pattern_holds(self.match_pattern.as_ref(), input.sql)
     }
 

@@ -58,6 +58,7 @@ impl RuleSet {
 impl Rule {
     /// The first criterion that does not hold.
     fn first_failed(&self, input: &Input<'_>) -> Option<String> {
+        let origin = input.origin;
         let text = |name: &str, wanted: &Option<Box<str>>, value: &str| {
             wanted.as_ref().filter(|wanted| ***wanted != *value).map(|wanted| format!("{name}: '{value}' is not '{wanted}'"))
         };
@@ -71,12 +72,12 @@ impl Rule {
                 Some(_) => None,
             }
         };
-        text("username", &self.user, input.user)
-            .or_else(|| text("schemaname", &self.schema, input.schema))
-            .or_else(|| text("proxy_addr", &self.proxy_addr, input.proxy_addr))
+        text("username", &self.user, &origin.user)
+            .or_else(|| text("schemaname", &self.schema, &origin.schema))
+            .or_else(|| text("proxy_addr", &self.proxy_addr, &origin.proxy_addr))
             .or_else(|| {
-                let port = self.proxy_port.filter(|port| *port != input.proxy_port)?;
-                Some(format!("proxy_port: {} is not {port}", input.proxy_port))
+                let port = self.proxy_port.filter(|port| *port != origin.proxy_port)?;
+                Some(format!("proxy_port: {} is not {port}", origin.proxy_port))
             })
             .or_else(|| {
                 let digest = self.digest.filter(|digest| *digest != input.digest)?;
@@ -84,12 +85,12 @@ impl Rule {
             })
             .or_else(|| pattern("match_digest", self.match_digest.as_ref(), input.digest_text))
             .or_else(|| {
-                let client = self.client.as_ref().filter(|client| !client.matches(input.client_addr))?;
+                let client = self.client.as_ref().filter(|client| !client.matches(&origin.client_addr))?;
                 let wanted = match client {
                     ClientMatch::Exact(address) => address.to_string(),
                     ClientMatch::Prefix(prefix) => format!("{prefix}%"),
                 };
-                Some(format!("client_addr: '{}' is not '{wanted}'", input.client_addr))
+                Some(format!("client_addr: '{}' is not '{wanted}'", origin.client_addr))
             })
             .or_else(|| pattern("match_pattern", self.match_pattern.as_ref(), input.sql))
     }

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::origin::Origin;
 
 fn rule(rule_id: i64) -> RuleRow {
     RuleRow { rule_id, caseless: true, ..RuleRow::default() }
@@ -13,17 +16,15 @@ fn compile(rows: Vec<RuleRow>) -> RuleSet {
     RuleSet::compile(rows, CompileOptions::default()).unwrap().0
 }
 
+fn origin(user: &str, schema: &str, client: &str, proxy_port: u16) -> Origin {
+    Origin { user: user.into(), schema: schema.into(), client_addr: client.into(), proxy_addr: "127.0.0.1".into(), proxy_port }
+}
+
 fn input(sql: &str) -> Input<'_> {
-    Input {
-        user: "app",
-        schema: "shop",
-        client_addr: "10.1.2.3",
-        proxy_addr: "127.0.0.1",
-        proxy_port: 6033,
-        digest: 7,
-        digest_text: sql.as_bytes(),
-        sql: sql.as_bytes(),
+    thread_local! {
+        static APP: &'static Arc<Origin> = Box::leak(Box::new(Arc::new(origin("app", "shop", "10.1.2.3", 6033))));
     }
+    Input { origin: APP.with(|origin| *origin), digest: 7, digest_text: sql.as_bytes(), sql: sql.as_bytes() }
 }
 
 /// Decision and positions of the hits, by the cache (twice) and as explained; all must agree.
@@ -196,12 +197,10 @@ fn cached_and_uncached_evaluation_agree() {
         let mut cache = VerdictCache::new();
         for seed in statements {
             let pick = |n: usize, count: usize| usize::from(seed[n]) % count;
+            let client = ["10.1.2.3", "10.9.9.9", "::1"][pick(2, 3)];
+            let from = origin(USERS[pick(0, 3)], ["shop", "x"][pick(1, 2)], client, 6033 + u16::from(seed[3] % 2));
             let statement = Input {
-                user: USERS[pick(0, 3)],
-                schema: ["shop", "x"][pick(1, 2)],
-                client_addr: ["10.1.2.3", "10.9.9.9", "::1"][pick(2, 3)],
-                proxy_addr: "127.0.0.1",
-                proxy_port: 6033 + u16::from(seed[3] % 2),
+                origin: &Arc::new(from),
                 digest: u64::from(seed[4] % 2),
                 digest_text: TEXTS[pick(4, 6)].as_bytes(),
                 sql: SQL[pick(5, 3)].as_bytes(),

@@ -15,6 +15,7 @@ use super::Counter;
 use super::histogram::{Histogram, Percentiles};
 use crate::config::HostgroupId;
 use crate::identity::Identity;
+use crate::origin::Origin;
 use crate::worker::ticker::TICK;
 
 /// Most entries of a node, per protocol.
@@ -110,13 +111,14 @@ impl DigestEntry {
         DigestKey { hostgroup: *hostgroup, schema, user, client, digest: *digest, text }
     }
 
-    /// Whether a statement of the entry's text is counted here.
-    pub(crate) fn counts(&self, key: &DigestKey<'_>) -> bool {
-        self.hostgroup == key.hostgroup
-            && *self.schema == *key.schema
-            && *self.user == *key.user
-            && *self.client == *key.client
-            && !self.retired.load(Ordering::Relaxed)
+    /// Whether a statement that ran on `hostgroup` may be counted here, with or without regard to the client.
+    pub(crate) fn may_count(&self, hostgroup: Option<HostgroupId>, by_client: bool) -> bool {
+        self.hostgroup == hostgroup && self.client.is_empty() != by_client && !self.retired.load(Ordering::Relaxed)
+    }
+
+    /// Whether sessions of `origin` are counted here, if the client is regarded or [`Self::may_count`] says that it is not.
+    pub(crate) fn is_of(&self, origin: &Origin) -> bool {
+        self.schema == origin.schema && self.user == origin.user && (self.client.is_empty() || self.client == origin.client_addr)
     }
 
     /// Counts one execution. Only the owning worker may call it.

@@ -69,8 +69,10 @@ pub(crate) use drain::Drain;
 pub(crate) use metronome::Metronome;
 pub(crate) use runtime::{Handlers, Message, Shared, WorkerSeat, start};
 
-use crate::config::{Protocol, RuntimeConfig, ServerAddress, Variables};
+use crate::config::{HostgroupId, Protocol, RuntimeConfig, ServerAddress, Variables};
+use crate::intern::Interner;
 use crate::limits::ClientLimits;
+use crate::origin::Origin;
 use crate::pool::ServerRow;
 use crate::rules::{Decision, Input, VerdictCache};
 use crate::stats::digests::{DigestEntry, DigestKey, Digests, RowCounts};
@@ -116,6 +118,7 @@ pub struct WorkerContext {
     scans: [RefCell<Scans>; 2],
     verdicts: [RefCell<VerdictCache>; 2],
     digests: [RefCell<Digests>; 2],
+    origins: RefCell<Interner<Origin>>,
 }
 
 impl WorkerContext {
@@ -140,6 +143,7 @@ impl WorkerContext {
             scans: [Protocol::Mysql, Protocol::Pgsql].map(|protocol| RefCell::new(Scans::new(protocol))),
             verdicts: Default::default(),
             digests: [0; 2].map(|_| RefCell::new(Digests::new(shared.seats.len()))),
+            origins: RefCell::default(),
             shared,
             seat,
         })
@@ -186,28 +190,34 @@ impl WorkerContext {
         rules.evaluate(input, &scanned.verdict, &mut verdicts, |position| cells.hit(position))
     }
 
-    /// Where a statement is counted; `None` = `query_digests` is off. The client and the end of the text are left out of `key`
-    /// as `variables` say. `scanned` is what the text scanned to.
+    /// Where a statement is counted that ran on `hostgroup` (`None` = it was answered here); `None` = `query_digests` is off.
+    /// `scanned` is what its text scanned to.
     pub(crate) fn digest_entry(
         &self,
         protocol: Protocol,
         variables: &Variables,
-        key: DigestKey<'_>,
+        origin: &Arc<Origin>,
+        hostgroup: Option<HostgroupId>,
         scanned: &Scanned,
     ) -> Option<Arc<DigestEntry>> {
         if !variables.query_digests {
             return None;
         }
-        let key = DigestKey {
-            client: if variables.query_digests_track_hostname { key.client } else { "" },
-            text: &key.text[..key.text.len().min(variables.digest_options.max_digest_length)],
-            ..key
-        };
-        if let Some(last) = scanned.counted_as(&key) {
+        let by_client = variables.query_digests_track_hostname;
+        if let Some(last) = scanned.counted(origin, hostgroup, by_client) {
             return Some(last);
         }
+        let text = &scanned.digest_text;
+        let key = DigestKey {
+            hostgroup,
+            schema: &origin.schema,
+            user: &origin.user,
+            client: if by_client { &origin.client_addr } else { "" },
+            digest: scanned.digest,
+            text: &text[..text.len().min(variables.digest_options.max_digest_length)],
+        };
         let entry = self.digests(protocol).borrow_mut().entry(&key, self.ticker.now());
-        *scanned.entry.borrow_mut() = Some(Arc::clone(&entry));
+        scanned.set_counted(origin, &entry);
         Some(entry)
     }
 
@@ -220,6 +230,23 @@ impl WorkerContext {
     /// One protocol's statements by digest.
     pub(crate) fn digests(&self, protocol: Protocol) -> &RefCell<Digests> {
         &self.digests[index(protocol)]
+    }
+
+    /// The origin of what `user` asks by `link` in `schema` (PostgreSQL: database).
+    pub(crate) fn origin(&self, link: &Link, user: &str, schema: &str) -> Arc<Origin> {
+        let (client, proxy) = (link.peer_addr(), link.local_addr());
+        self.origins.borrow_mut().intern(Origin {
+            user: user.into(),
+            schema: schema.into(),
+            client_addr: client.host().into(),
+            proxy_addr: proxy.host().into(),
+            proxy_port: proxy.port().unwrap_or_default(),
+        })
+    }
+
+    /// The same in another schema.
+    pub(crate) fn origin_in(&self, origin: &Origin, schema: &str) -> Arc<Origin> {
+        self.origins.borrow_mut().intern(Origin { schema: schema.into(), ..origin.clone() })
     }
 
     /// This node's slot, the upper byte of connection ids.

@@ -10,10 +10,11 @@ use std::sync::Arc;
 use quorumsql_wire::sql::{Dialect, Scan, ScanOptions, scan_mysql, scan_pgsql, skeleton};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::config::Protocol;
+use crate::config::{HostgroupId, Protocol};
 use crate::identity::Identity;
+use crate::origin::Origin;
 use crate::rules::LastVerdict;
-use crate::stats::digests::{DigestEntry, DigestKey};
+use crate::stats::digests::DigestEntry;
 
 /// Texts per generation. Two generations are kept: what was not used while one filled up is forgotten.
 const GENERATION: usize = 2048;
@@ -26,8 +27,8 @@ pub(crate) struct Scanned {
     scan: Scan,
     /// The rules that its last execution had to try.
     pub(super) verdict: LastVerdict,
-    /// Where its last execution was counted.
-    pub(super) entry: RefCell<Option<Arc<DigestEntry>>>,
+    /// Where its last execution was counted, and whose that was.
+    counted: RefCell<Option<(Arc<Origin>, Arc<DigestEntry>)>>,
 }
 
 impl Scanned {
@@ -41,9 +42,21 @@ impl Scanned {
         if fits { self } else { Self::new(self.scan.clone()) }
     }
 
-    /// Where the last execution was counted, if one of `key` is counted there, too.
-    pub(super) fn counted_as(&self, key: &DigestKey<'_>) -> Option<Arc<DigestEntry>> {
-        self.entry.borrow().as_ref().filter(|entry| entry.counts(key)).map(Arc::clone)
+    /// Where the last execution was counted, if one of `origin` that ran on `hostgroup` is counted there, too.
+    pub(super) fn counted(&self, origin: &Arc<Origin>, hostgroup: Option<HostgroupId>, by_client: bool) -> Option<Arc<DigestEntry>> {
+        let mut counted = self.counted.borrow_mut();
+        let (last, entry) = counted.as_mut().filter(|(_, entry)| entry.may_count(hostgroup, by_client))?;
+        if !Arc::ptr_eq(last, origin) {
+            if !entry.is_of(origin) {
+                return None;
+            }
+            *last = Arc::clone(origin);
+        }
+        Some(Arc::clone(entry))
+    }
+
+    pub(super) fn set_counted(&self, origin: &Arc<Origin>, entry: &Arc<DigestEntry>) {
+        *self.counted.borrow_mut() = Some((Arc::clone(origin), Arc::clone(entry)));
     }
 }
 
@@ -130,13 +143,13 @@ impl Scans {
         if Rc::get_mut(&mut self.spare).is_none() {
             self.spare = Rc::default();
         }
-        if let Some(Scanned { scan, verdict, entry }) = Rc::get_mut(&mut self.spare) {
+        if let Some(Scanned { scan, verdict, counted }) = Rc::get_mut(&mut self.spare) {
             match self.dialect {
                 Dialect::Mysql => scan_mysql(sql, options, scan),
                 Dialect::Pgsql => scan_pgsql(sql, options, scan),
             }
             verdict.take();
-            entry.take();
+            counted.take();
         }
         Rc::clone(&self.spare)
     }

@@ -20,6 +20,7 @@ use super::newcomers::{Newcomers, Place};
 use super::runtime::WorkerSeat;
 use super::ticker::{Ticker, Timer};
 use crate::config::{HostgroupId, Protocol, ServerAddress};
+use crate::origin::Origin;
 use crate::pool::Rows;
 
 /// Bits of an id below the slot.
@@ -83,7 +84,7 @@ impl Signal {
     }
 }
 
-/// What the process list shows of a session; sessions update it in place.
+/// What the process list shows of a session beside its ends.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SessionFacts {
     /// User name, empty before login.
@@ -94,8 +95,6 @@ pub struct SessionFacts {
     pub hostgroup: Option<HostgroupId>,
     /// `Sleep`, `Query`, `Connect` …
     pub command: &'static str,
-    /// The running statement, as far as its owner keeps it.
-    pub info: String,
 }
 
 /// A line of the process list.
@@ -130,8 +129,11 @@ pub struct SessionEntry {
     holding: Cell<[u64; 2]>,
     /// The session's deadline: login, statement or idle, whatever it waits for.
     pub timer: Timer,
-    /// What the process list shows.
-    pub facts: RefCell<SessionFacts>,
+    /// Since login.
+    origin: RefCell<Option<Arc<Origin>>>,
+    /// Of the running or last statement.
+    hostgroup: Cell<Option<HostgroupId>>,
+    command: Cell<&'static str>,
     /// Its place among those who have not logged in.
     newcomer: Cell<Option<Place>>,
 }
@@ -162,7 +164,9 @@ impl Sessions {
             since: Cell::new(self.ticker.now()),
             holding: Cell::new([0; 2]),
             timer: self.ticker.timer(),
-            facts: RefCell::default(),
+            origin: RefCell::default(),
+            hostgroup: Cell::default(),
+            command: Cell::default(),
             newcomer: Cell::new(None),
         });
         entry.newcomer.set(Some(self.newcomers.borrow_mut().add(listener, &entry, self.ticker.now())));
@@ -215,7 +219,7 @@ impl Sessions {
             client: entry.client.clone(),
             time_ms: (self.ticker.now() - entry.since.get()) * 100,
             server: rows.address(entry.holding.get()[0]),
-            facts: entry.facts.borrow().clone(),
+            facts: entry.facts(),
         };
         self.entries.borrow().values().map(row).collect()
     }
@@ -282,8 +286,29 @@ impl SessionEntry {
 
     /// Notes a change of activity for the process list. Costs two stores.
     pub fn note(&self, command: &'static str, now: u64) {
-        self.facts.borrow_mut().command = command;
+        self.command.set(command);
         self.since.set(now);
+    }
+
+    /// The session is, or has become, that of `origin`.
+    pub(crate) fn set_origin(&self, origin: &Arc<Origin>) {
+        *self.origin.borrow_mut() = Some(Arc::clone(origin));
+    }
+
+    /// Its statement runs there.
+    pub(crate) fn set_hostgroup(&self, hostgroup: HostgroupId) {
+        self.hostgroup.set(Some(hostgroup));
+    }
+
+    fn facts(&self) -> SessionFacts {
+        let origin = self.origin.borrow();
+        let text = |of: fn(&Origin) -> &str| origin.as_deref().map_or_else(String::new, |origin| of(origin).to_owned());
+        SessionFacts {
+            user: text(|origin| &origin.user),
+            database: text(|origin| &origin.schema),
+            hostgroup: self.hostgroup.get(),
+            command: self.command.get(),
+        }
     }
 
     pub(crate) fn hold(&self, row: u64) {

@@ -58,7 +58,7 @@ enum Step<'a> {
 impl Backend {
     /// `true` if [`Self::align`] has nothing to do. No wait, no allocation.
     pub(crate) fn is_aligned(&self, session: &SessionState, reads: Reads) -> bool {
-        self.state.schema.as_deref() == Some(session.schema.as_str()) && self.fits(session) && reads == Reads::NOTHING
+        self.state.schema.as_deref() == Some(&*session.origin.schema) && self.fits(session) && reads == Reads::NOTHING
     }
 
     /// `true` if no more than the schema differs.

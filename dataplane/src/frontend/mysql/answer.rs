@@ -73,7 +73,7 @@ impl Client {
     }
 
     async fn answer(&mut self, question: Question, sequence: u8) -> Flow {
-        let (schema, user) = (self.state.schema.clone(), self.identity.user.name.clone());
+        let (schema, user) = (self.state.origin.schema.to_string(), self.identity.user.name.clone());
         let config = self.ctx.config();
         let variables = &config.side(Protocol::Mysql).variables;
         let last = &self.state.last;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Client;
 use super::statement::Routed;
 use crate::config::Protocol;
-use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
+use crate::stats::digests::{DigestEntry, RowCounts};
 use crate::worker::scans::Scanned;
 use crate::worker::snapshot::Snapshot;
 use crate::worker::ticker::micros;
@@ -27,18 +27,12 @@ impl Client {
     /// Finds where the statement is counted, now that it is known where it runs.
     pub(super) fn counting(&self, config: &Snapshot, started: Option<u64>, routed: &Routed, scan: &Scanned) -> Option<Counting> {
         let started = started?;
-        let key = DigestKey {
-            hostgroup: match routed {
-                Routed::Run(plan) => Some(plan.hostgroup),
-                Routed::Answered(_) => None,
-            },
-            schema: &self.state.schema,
-            user: &self.identity.user.name,
-            client: &self.identity.client_addr,
-            digest: scan.digest,
-            text: &scan.digest_text,
+        let hostgroup = match routed {
+            Routed::Run(plan) => Some(plan.hostgroup),
+            Routed::Answered(_) => None,
         };
-        let entry = self.ctx.digest_entry(Protocol::Mysql, config.variables(Protocol::Mysql), key, scan)?;
+        let variables = config.variables(Protocol::Mysql);
+        let entry = self.ctx.digest_entry(Protocol::Mysql, variables, &self.state.origin, hostgroup, scan)?;
         Some(Counting { entry, started })
     }
 

@@ -56,9 +56,9 @@ impl Client {
     pub(super) fn internal_session(&self) -> String {
         let state = &self.state;
         let locked = self.held.as_ref().filter(|_| state.pins.state).map_or(-1, |held| i64::from(held.hostgroup().0));
-        let client = &self.identity.client_addr;
+        let client = &self.state.origin.client_addr;
         let address = Object::new().text("address", client).raw("port", &self.link.peer_addr().port().unwrap_or_default().to_string());
-        let user = Object::new().text("username", &self.identity.user.name).text("schemaname", &state.schema).end();
+        let user = Object::new().text("username", &self.identity.user.name).text("schemaname", &state.origin.schema).end();
         Object::new()
             .text("address", client)
             .raw("thread", &self.ctx.index().to_string())

@@ -15,7 +15,7 @@ use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, Status, charset};
 use super::reply::send_packets;
 use super::worker::MysqlWorker;
 use super::{Client, Identity};
-use crate::backend::mysql::{KEY_CAPABILITIES, ServerLogin};
+use crate::backend::mysql::{KEY_CAPABILITIES, Mysql, ServerLogin};
 use crate::config::{Protocol, User, Variables};
 use crate::frontend::tls;
 use crate::limits::Permit;
@@ -249,27 +249,18 @@ impl Login {
         }
         let charset = if response.charset == 0 { default_charset(variables) } else { response.charset };
         let Self { wire, session, ctx, .. } = self;
-        let identity = Identity {
-            client_addr: wire.link.peer_addr().host(),
-            proxy_addr: wire.link.local_addr().host(),
-            proxy_port: wire.link.local_addr().port().unwrap_or_default(),
-            _place: place,
-            user_place,
-            user,
-        };
+        let identity = Identity { _place: place, user_place, user };
         session.logged_in();
-        {
-            let mut facts = session.facts.borrow_mut();
-            facts.user.clone_from(&identity.user.name);
-            facts.database.clone_from(&schema);
-        }
-        let mut state = SessionState::new(schema, charset, capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        let origin = ctx.origin(&wire.link, &identity.user.name, &schema);
+        session.set_origin(&origin);
+        let mut state = SessionState::new(origin, charset, capabilities.contains(Capabilities::MULTI_STATEMENTS));
         if capabilities.contains(Capabilities::IGNORE_SPACE) {
             state.ignore_space();
         }
+        let pool = Pool::of(&ctx);
         Box::new(Client {
-            key: pool_key(&identity.user.name, capabilities),
-            pool: Pool::of(&ctx),
+            key: pool_key(&pool, &identity.user.name, capabilities),
+            pool,
             server_login: ServerLogin { proof, charset },
             state,
             link: wire.link,
@@ -296,9 +287,9 @@ impl Login {
 }
 
 /// What connections must be like for this client.
-pub(super) fn pool_key(user: &str, capabilities: Capabilities) -> PoolKey {
+pub(super) fn pool_key(pool: &Pool<Mysql>, user: &str, capabilities: Capabilities) -> PoolKey {
     let capabilities = u64::from((capabilities & KEY_CAPABILITIES).0);
-    PoolKey::new(KeyParts { user: user.to_owned(), capabilities, ..KeyParts::default() })
+    pool.key(KeyParts { user: user.to_owned(), capabilities, ..KeyParts::default() })
 }
 
 /// The OK that ends the login.

@@ -84,10 +84,6 @@ struct Client {
 /// Who the client is.
 struct Identity {
     user: Arc<User>,
-    /// Addresses for rules and messages.
-    client_addr: String,
-    proxy_addr: String,
-    proxy_port: u16,
     _place: Permit,
     user_place: Permit,
 }

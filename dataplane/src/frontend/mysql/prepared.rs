@@ -41,7 +41,7 @@ impl Client {
             Routed::Run(plan) => plan,
         };
         let state = &mut self.state;
-        let text = state.statements.text(sql, &state.schema, &state.names, &state.variables);
+        let text = state.statements.text(sql, &state.origin.schema, &state.names, &state.variables);
         self.prepared_parameters = None;
         let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
         if let Some((prepared, parameters)) = self.prepared_parameters.take()
@@ -195,7 +195,7 @@ async fn prepare_again(
     statement: &mut ClientStatement,
 ) -> Result<u32, Unsent> {
     let text = &statement.text;
-    let prepared = if text.setting.is(&session.schema, &session.names, &session.variables) {
+    let prepared = if text.setting.is(&session.origin.schema, &session.names, &session.variables) {
         prepare_here(server, text).await
     } else {
         let prepared = match server.change_to(session.goal().under(&text.setting)).await {

@@ -36,8 +36,8 @@ impl Client {
         if (changed.schema || plan.schema.is_some() && failed == Failed::No)
             && let Some(schema) = &server.state.schema
         {
-            self.state.schema.clone_from(schema);
-            self.session.facts.borrow_mut().database.clone_from(schema);
+            self.state.origin = self.ctx.origin_in(&self.state.origin, schema);
+            self.session.set_origin(&self.state.origin);
         }
         if failed == Failed::No && !preparing {
             self.note_set(&mut server, plan, &answer);

@@ -152,16 +152,7 @@ impl Client {
     }
 
     fn evaluate(&self, config: &Snapshot, sql: &[u8], scan: &Scanned) -> Decision {
-        let input = Input {
-            user: &self.identity.user.name,
-            schema: &self.state.schema,
-            client_addr: &self.identity.client_addr,
-            proxy_addr: &self.identity.proxy_addr,
-            proxy_port: self.identity.proxy_port,
-            digest: scan.digest,
-            digest_text: &scan.digest_text,
-            sql,
-        };
+        let input = Input { origin: &self.state.origin, digest: scan.digest, digest_text: &scan.digest_text, sql };
         self.ctx.evaluate(config, Protocol::Mysql, &input, scan)
     }
 

@@ -63,7 +63,7 @@ impl Client {
             schema.or_else(|| user.default_schema.clone()).unwrap_or_else(|| config.side(Protocol::Mysql).variables.default_schema.clone());
         let charset = change.charset.and_then(|id| u8::try_from(id).ok()).filter(|id| *id != 0).unwrap_or(self.state.login_charset);
         self.identity.user_place = place;
-        self.become_user(user, proof, schema, charset);
+        self.become_user(user, proof, &schema, charset);
         Some(self.send_ok(sequence, "").await)
     }
 
@@ -102,21 +102,18 @@ impl Client {
                     }
                     return Some(Ok(proof));
                 }
-                AuthStep::Denied(denial) => return Some(Err(denied(name, &self.identity.client_addr, with_password, denial))),
+                AuthStep::Denied(denial) => return Some(Err(denied(name, &self.state.origin.client_addr, with_password, denial))),
             }
         }
     }
 
-    fn become_user(&mut self, user: Arc<User>, proof: Proof, schema: String, charset: u8) {
-        {
-            let mut facts = self.session.facts.borrow_mut();
-            facts.user.clone_from(&user.name);
-            facts.database.clone_from(&schema);
-        }
-        self.key = pool_key(&user.name, self.capabilities);
+    fn become_user(&mut self, user: Arc<User>, proof: Proof, schema: &str, charset: u8) {
+        let origin = self.ctx.origin(&self.link, &user.name, schema);
+        self.session.set_origin(&origin);
+        self.key = pool_key(&self.pool, &user.name, self.capabilities);
         self.server_login = ServerLogin { proof, charset };
         let number = self.state.last.number;
-        self.state = SessionState::new(schema, charset, self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        self.state = SessionState::new(origin, charset, self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
         self.state.last.number = number + 1;
         if self.capabilities.contains(Capabilities::IGNORE_SPACE) {
             self.state.ignore_space();

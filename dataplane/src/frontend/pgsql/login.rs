@@ -18,6 +18,7 @@ use crate::backend::pgsql::{BackendError, Login, Pgsql, nonce};
 use crate::config::{Protocol, User};
 use crate::frontend::tls;
 use crate::limits::Permit;
+use crate::origin::Origin;
 use crate::pool::{AcquireError, KeyParts, Pool, PoolKey, Request};
 use crate::session::pgsql::prepared::Told;
 use crate::session::pgsql::settings::Settings;
@@ -84,16 +85,13 @@ struct Entrant {
     pool: Rc<Pool<Pgsql>>,
     key: PoolKey,
     login: Login,
-    user: String,
-    database: String,
+    origin: Arc<Origin>,
     settings: Settings,
     places: (Permit, Permit),
 }
 
 impl Entrant {
     fn into_client(self, link: Link, session: SessionGuard, ctx: Rc<WorkerContext>) -> Box<Client> {
-        let (client_addr, proxy_addr) = (link.peer_addr().host(), link.local_addr().host());
-        let proxy_port = link.local_addr().port().unwrap_or(0);
         let settings = Arc::new(self.settings);
         Box::new(Client {
             link,
@@ -103,13 +101,9 @@ impl Entrant {
             pool: self.pool,
             key: self.key,
             login: self.login,
-            user: self.user,
-            database: self.database,
+            origin: self.origin,
             start: Arc::clone(&settings),
             settings,
-            client_addr,
-            proxy_addr,
-            proxy_port,
             statements: HashMap::new(),
             unnamed: None,
             told: Told::default(),
@@ -150,9 +144,11 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
         return Err(ErrorFields::fatal(sqlstate::FEATURE_NOT_SUPPORTED, text).into());
     }
     let startup = fixed.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let key = PoolKey::new(KeyParts { user: name.clone(), database: database.clone(), startup, ..KeyParts::default() });
+    let pool = Pool::of(ctx);
+    let key = pool.key(KeyParts { user: name.clone(), database: database.clone(), startup, ..KeyParts::default() });
     let login = Login { password: user.password.clone() };
-    let mut entrant = Entrant { worker, pool: Pool::of(ctx), key, login, user: name, database, settings, places: (place, user_place) };
+    let origin = ctx.origin(link, &name, &database);
+    let mut entrant = Entrant { worker, pool, key, login, origin, settings, places: (place, user_place) };
     backend::authentication_ok(&mut out);
     let start = out.len();
     welcome(link, session, ctx, &entrant, &user, fixed, &mut out).await?;
@@ -160,12 +156,8 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     backend::backend_key_data(&mut out, session.id(), &new_key(session, &entrant.worker)?);
     backend::ready_for_query(&mut out, TransactionStatus::Idle);
     session.logged_in();
-    {
-        let mut facts = session.facts.borrow_mut();
-        facts.user.clone_from(&entrant.user);
-        facts.database.clone_from(&entrant.database);
-        facts.command = "Sleep";
-    }
+    session.set_origin(&entrant.origin);
+    session.note("Sleep", ctx.ticker().now());
     link.send_bytes(&out).await?;
     if !buffer.is_empty() {
         // The client did not wait for the welcome.
@@ -302,8 +294,8 @@ async fn welcome(
     let config = ctx.config();
     let key = WelcomeKey {
         hostgroup: user.default_hostgroup,
-        user: entrant.user.clone(),
-        database: entrant.database.clone(),
+        user: entrant.origin.user.to_string(),
+        database: entrant.origin.schema.to_string(),
         settings: entrant.settings.clone(),
         fixed,
     };
@@ -366,7 +358,7 @@ fn made_up_welcome(ctx: &WorkerContext, entrant: &Entrant, out: &mut Vec<u8>) {
         ("is_superuser", "off".into()),
         ("server_encoding", "UTF8".into()),
         ("server_version", variables.server_version.clone()),
-        ("session_authorization", entrant.user.clone()),
+        ("session_authorization", entrant.origin.user.to_string()),
         ("standard_conforming_strings", wanted("standard_conforming_strings", "on")),
         ("TimeZone", wanted("timezone", "GMT")),
     ];

@@ -20,6 +20,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use crate::backend::pgsql::{Login, Pgsql};
 use crate::config::Protocol;
 use crate::limits::Permit;
+use crate::origin::Origin;
 use crate::pool::{Pool, PoolKey};
 use crate::session::pgsql::prepared::{Statement, Told};
 use crate::session::pgsql::settings::Settings;
@@ -53,15 +54,11 @@ struct Client {
     pool: Rc<Pool<Pgsql>>,
     key: PoolKey,
     login: Login,
-    user: String,
-    database: String,
+    origin: Arc<Origin>,
     /// What it asked for at start-up, in the server's spelling where it reports it.
     start: Arc<Settings>,
     /// The same with what it has set since.
     settings: Arc<Settings>,
-    client_addr: String,
-    proxy_addr: String,
-    proxy_port: u16,
     /// Prepared statements by the client's names.
     statements: HashMap<Box<[u8]>, Rc<Statement>>,
     /// Its unnamed statement, and the stamp by which a server connection remembers holding it.

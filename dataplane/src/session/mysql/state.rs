@@ -1,5 +1,7 @@
 //! The part of a session that follows the client from connection to connection.
 
+use std::sync::Arc;
+
 use quorumsql_wire::mysql::ErrPacket;
 use quorumsql_wire::sql::Effects;
 
@@ -8,6 +10,7 @@ use super::pins::Pins;
 use super::set::Absorbed;
 use super::statements::{Setting, Statements};
 use super::tracked::{self, Variables};
+use crate::origin::Origin;
 
 /// `LAST_INSERT_ID()` of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -58,8 +61,8 @@ impl Last {
 /// One client's logical state.
 #[derive(Debug)]
 pub(crate) struct SessionState {
-    /// Schema: that of the login, which may not exist, or the last that a server took.
-    pub(crate) schema: String,
+    /// Whose it is. The schema is that of the login, which may not exist, or the last that a server took.
+    pub(crate) origin: Arc<Origin>,
     /// `autocommit`.
     pub(crate) autocommit: bool,
     /// Character set and collation.
@@ -111,14 +114,14 @@ impl<'a> Goal<'a> {
 impl SessionState {
     /// Where a connection is brought to for it.
     pub(crate) fn goal(&self) -> Goal<'_> {
-        let Self { schema, autocommit, names, variables, multi_statements, last, .. } = self;
-        Goal { schema, autocommit: *autocommit, names, variables, multi_statements: *multi_statements, last }
+        let Self { origin, autocommit, names, variables, multi_statements, last, .. } = self;
+        Goal { schema: &origin.schema, autocommit: *autocommit, names, variables, multi_statements: *multi_statements, last }
     }
 
     /// The state after login.
-    pub(crate) fn new(schema: String, login_charset: u8, multi_statements: bool) -> Self {
+    pub(crate) fn new(origin: Arc<Origin>, login_charset: u8, multi_statements: bool) -> Self {
         Self {
-            schema,
+            origin,
             autocommit: true,
             names: Names::login(login_charset),
             variables: Variables::new(),
@@ -137,7 +140,7 @@ impl SessionState {
     /// `ROW_COUNT()` tell, as on servers.
     pub(crate) fn reset(&mut self, multi_statements: bool) {
         let last = Last { error: None, ..self.last };
-        *self = Self { last, ..Self::new(std::mem::take(&mut self.schema), self.login_charset, multi_statements) };
+        *self = Self { last, ..Self::new(Arc::clone(&self.origin), self.login_charset, multi_statements) };
         self.names = Names::reset(self.login_charset);
     }
 
@@ -154,7 +157,7 @@ impl SessionState {
             self.autocommit = autocommit;
         }
         for change in &absorbed.names {
-            self.names.apply(NamesChange::clone(change), &self.schema);
+            self.names.apply(NamesChange::clone(change), &self.origin.schema);
         }
         tracked::apply(&mut self.variables, &absorbed.variables);
         if absorbed.variables.iter().any(|(name, _)| *name == tracked::SQL_MODE)

@@ -9,7 +9,7 @@ use quorumsql_wire::pgsql::backend::tag;
 
 use super::Exchange;
 use crate::config::{HostgroupId, Protocol};
-use crate::stats::digests::{DigestEntry, DigestKey, RowCounts};
+use crate::stats::digests::{DigestEntry, RowCounts};
 use crate::worker::WorkerContext;
 use crate::worker::scans::Scanned;
 use crate::worker::ticker::micros;
@@ -139,16 +139,8 @@ impl Running {
 impl Exchange<'_> {
     /// Where a statement is counted; `None` = `pgsql-query_digests` is off.
     pub(super) fn digest_entry(&self, hostgroup: Option<HostgroupId>, scanned: &Scanned) -> Option<Arc<DigestEntry>> {
-        let (client, digest) = (&*self.client, scanned.digest);
-        let key = DigestKey {
-            hostgroup,
-            schema: &client.database,
-            user: &client.user,
-            client: &client.client_addr,
-            digest,
-            text: &scanned.digest_text,
-        };
-        client.ctx.digest_entry(Protocol::Pgsql, &self.config.pgsql.variables, key, scanned)
+        let variables = &self.config.pgsql.variables;
+        self.client.ctx.digest_entry(Protocol::Pgsql, variables, &self.client.origin, hostgroup, scanned)
     }
 
     /// Counts a statement that was answered here.

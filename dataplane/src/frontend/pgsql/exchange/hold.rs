@@ -62,7 +62,7 @@ impl Exchange<'_> {
                 return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
             }
         }
-        self.client.session.facts.borrow_mut().hostgroup = Some(hostgroup);
+        self.client.session.set_hostgroup(hostgroup);
         let mark = conn.prepared.clock();
         let (due, sent) = self.client.worker.take_queues();
         self.server = Some(Attached {

@@ -33,16 +33,8 @@ impl Exchange<'_> {
     /// Runs a statement through the rules; counts it and their hits.
     pub(super) fn decide(&mut self, looked: Looked<'_>) -> Decision {
         self.client.ctx.stats(Protocol::Pgsql).queries.add(1);
-        let input = Input {
-            user: &self.client.user,
-            schema: &self.client.database,
-            client_addr: &self.client.client_addr,
-            proxy_addr: &self.client.proxy_addr,
-            proxy_port: self.client.proxy_port,
-            digest: looked.scanned.digest,
-            digest_text: &looked.scanned.digest_text,
-            sql: looked.sql,
-        };
+        let input =
+            Input { origin: &self.client.origin, digest: looked.scanned.digest, digest_text: &looked.scanned.digest_text, sql: looked.sql };
         self.client.ctx.evaluate(&self.config, Protocol::Pgsql, &input, looked.scanned)
     }
 
@@ -98,7 +90,7 @@ impl Exchange<'_> {
     /// The user's default hostgroup as configured now; a user that was removed keeps working on hostgroup 0 until it leaves, where
     /// it finds no server unless there is one.
     pub(super) fn default_hostgroup(&self) -> HostgroupId {
-        self.config.pgsql.users.get(&self.client.user).map_or(HostgroupId(0), |user| user.default_hostgroup)
+        self.config.pgsql.users.get(&*self.client.origin.user).map_or(HostgroupId(0), |user| user.default_hostgroup)
     }
 
     /// Rules for a statement of a session that has a connection: the connection stays, but rules can refuse, and a pinned session cannot
