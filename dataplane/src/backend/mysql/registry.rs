@@ -144,9 +144,9 @@ impl Registry {
         self.prepared.iter_mut().filter(|prepared| prepared.is_owned_by(text)).for_each(|prepared| prepared.cursor = false);
     }
 
-    /// The server does not know the statement any more that was executed last.
-    pub(crate) fn forget_last(&mut self) {
-        self.prepared.pop();
+    /// The statement that was executed last serves nobody any more. Returns the server's id.
+    pub(crate) fn forget_last(&mut self) -> Option<u32> {
+        self.prepared.pop().map(|prepared| prepared.id)
     }
 
     /// The server has forgotten all (COM_RESET_CONNECTION).
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(registry.execute(&mut clients[1]), None);
         assert_eq!(registry.add(more, 1001), Some(1000), "the same text again");
         assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), Some(1001));
-        registry.forget_last();
+        assert_eq!(registry.forget_last(), Some(1001));
         assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), None);
         registry.clear();
         assert_eq!(registry.execute(&mut clients[0]), None);

@@ -18,12 +18,16 @@ use super::{Client, Flow, RESET_LIMIT};
 use crate::backend::mysql::Mysql;
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
+use crate::session::mysql::long_data::{LongData, Wrong};
 use crate::session::mysql::pins::Sent;
 use crate::session::mysql::state::SessionState;
 use crate::session::mysql::statements::{ClientStatement, StatementText};
 
 /// `ER_STMT_HAS_NO_OPEN_CURSOR`.
 const NO_OPEN_CURSOR: ErrorCode = ErrorCode { code: 1421, sqlstate: *b"HY000" };
+
+/// Long data goes to a server in pieces of so many bytes: a packet beyond its `max_allowed_packet` would end the connection.
+const LONG_DATA_PIECE: usize = 512 << 10;
 
 impl Client {
     /// COM_STMT_PREPARE: prepared on a connection of the hostgroup that the rules choose, under an id of our own.
@@ -71,8 +75,11 @@ impl Client {
                 flow
             }
         };
-        if statement.long_data_overflow || !statement.long_data.is_empty() {
-            statement.clear_long_data();
+        if !statement.long_data.is_empty() {
+            statement.long_data.sent();
+            if self.state.last.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN.code) {
+                statement.long_data.fail(Wrong::TooLong);
+            }
         }
         self.state.statements.put_back(id, statement);
         flow
@@ -87,7 +94,7 @@ impl Client {
     pub(super) fn add_long_data(&mut self, id: u32, parameter: u16, data: &[u8]) -> Flow {
         let limit = self.ctx.config().side(Protocol::Mysql).variables.max_allowed_packet as usize;
         if let Some(statement) = self.state.statements.get_mut(id) {
-            statement.add_long_data(parameter, data, limit);
+            statement.long_data.add(parameter, statement.parameters, data, limit);
         }
         Flow::Continue
     }
@@ -104,7 +111,7 @@ impl Client {
     /// COM_STMT_RESET.
     pub(super) async fn reset_statement(&mut self, id: u32, sequence: u8) -> Flow {
         let Some(statement) = self.state.statements.get_mut(id) else { return self.unknown_statement(id, sequence).await };
-        statement.clear_long_data();
+        statement.long_data = LongData::default();
         let text = Arc::clone(&statement.text);
         self.close_cursor(id, &text).await;
         self.send_ok(sequence, "").await
@@ -172,13 +179,16 @@ pub(super) async fn send_execute(
         return sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()));
     }
     let mut bytes = Vec::with_capacity(request.raw.len() + statement.types.len() + 16);
-    for (parameter, data) in &statement.long_data {
-        PacketWriter::new(&mut bytes, 0).packet(|out| {
-            out.push(byte::STMT_SEND_LONG_DATA);
-            out.extend_from_slice(&server_id.to_le_bytes());
-            out.extend_from_slice(&parameter.to_le_bytes());
-            out.extend_from_slice(data);
-        });
+    for (parameter, data) in statement.long_data.all() {
+        let pieces = data.chunks(LONG_DATA_PIECE);
+        for piece in pieces.chain(data.is_empty().then_some(&[][..])) {
+            PacketWriter::new(&mut bytes, 0).packet(|out| {
+                out.push(byte::STMT_SEND_LONG_DATA);
+                out.extend_from_slice(&server_id.to_le_bytes());
+                out.extend_from_slice(&parameter.to_le_bytes());
+                out.extend_from_slice(piece);
+            });
+        }
     }
     let mut packets = PacketWriter::new(&mut bytes, 0);
     packets.packet(|out| put_execute(request.payload(), server_id, statement, types_follow, out));
@@ -235,9 +245,8 @@ fn has_types(payload: &[u8], parameters: u16) -> bool {
 /// Checks an execution before anything is sent, and remembers its types.
 fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(), (ErrorCode, String)> {
     let wrong = || (error_code::WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_execute".to_owned());
-    if statement.long_data_overflow {
-        let text = "Parameter of prepared statement which is set through mysql_send_long_data() is longer than 'max_allowed_packet' bytes";
-        return Err((error_code::PACKET_TOO_LARGE, text.to_owned()));
+    if let Some(wrong) = statement.long_data.wrong() {
+        return Err(wrong.error());
     }
     let Ok(Command::Execute { body, .. }) = Command::decode(request.payload()) else { return Err(wrong()) };
     let body = ExecuteBody::decode(body, statement.parameters).map_err(|_| wrong())?;
@@ -252,11 +261,7 @@ fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(
         }
         statement.types = [kind::NULL, 0].repeat(usize::from(statement.parameters));
     }
-    let long_data = |index: usize| {
-        let mut all = statement.long_data.iter();
-        all.find(|(parameter, _)| usize::from(*parameter) == index).map(|(_, data)| data.as_slice())
-    };
-    body.check_values(&statement.types, long_data, &mut statement.kinds).map_err(|_| wrong())
+    body.check_values(&statement.types, |index| statement.long_data.of(index), &mut statement.kinds).map_err(|_| wrong())
 }
 
 /// The payload of an execution with the server's id and with types. `payload` has been checked.

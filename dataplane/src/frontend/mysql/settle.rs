@@ -76,8 +76,13 @@ impl Client {
             Work::Execute { id, statement, .. } => {
                 let opened = answer.status.is_some_and(|status| status.contains(Status::CURSOR_EXISTS));
                 server.state.registry.executed(&statement.text, opened);
-                if answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code) {
-                    server.state.registry.forget_last();
+                let unknown = answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code);
+                // Long data may be left on it for the next execution.
+                let unclean = answer.error.is_some() && !statement.long_data.is_empty();
+                if (unknown || unclean)
+                    && let Some(id) = server.state.registry.forget_last()
+                {
+                    close_on_server(&mut server, id).await;
                 }
                 self.note_cursor(*id, opened);
             }

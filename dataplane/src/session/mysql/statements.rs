@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use quorumsql_wire::mysql::params::ParameterKind;
 
+use super::long_data::LongData;
 use super::names::Names;
 use super::ran::Ran;
 use super::tracked::{self, Variables};
@@ -92,43 +93,13 @@ pub(crate) struct ClientStatement {
     /// Its executions on servers that remember them.
     pub(crate) ran: Ran,
     /// What COM_STMT_SEND_LONG_DATA sent, by parameter.
-    pub(crate) long_data: Vec<(u16, Vec<u8>)>,
-    /// More long data came than fits; told at execution.
-    pub(crate) long_data_overflow: bool,
+    pub(crate) long_data: LongData,
 }
 
 impl ClientStatement {
     /// A statement that was just prepared.
     pub(crate) fn new(text: Arc<StatementText>, scan: Rc<Scanned>, parameters: u16) -> Self {
-        Self {
-            text,
-            scan,
-            parameters,
-            types: Vec::new(),
-            kinds: Vec::new(),
-            ran: Ran::Never,
-            long_data: Vec::new(),
-            long_data_overflow: false,
-        }
-    }
-
-    /// Appends a piece of a long parameter. `limit` bounds all pieces together.
-    pub(crate) fn add_long_data(&mut self, parameter: u16, data: &[u8], limit: usize) {
-        let total: usize = self.long_data.iter().map(|(_, bytes)| bytes.len()).sum();
-        if total.saturating_add(data.len()) > limit || parameter >= self.parameters {
-            self.long_data_overflow = true;
-            return;
-        }
-        match self.long_data.iter_mut().find(|(known, _)| *known == parameter) {
-            Some((_, bytes)) => bytes.extend_from_slice(data),
-            None => self.long_data.push((parameter, data.to_vec())),
-        }
-    }
-
-    /// Forgets long data.
-    pub(crate) fn clear_long_data(&mut self) {
-        self.long_data = Vec::new();
-        self.long_data_overflow = false;
+        Self { text, scan, parameters, types: Vec::new(), kinds: Vec::new(), ran: Ran::Never, long_data: LongData::default() }
     }
 }
 
@@ -228,18 +199,5 @@ mod tests {
         assert_eq!(statements.next_id(1), Some(4));
         assert!(statements.close(2).is_some() && statements.close(2).is_none());
         assert_eq!(statements.next_id(MAX_TEXT), None, "texts are bounded together");
-    }
-
-    #[test]
-    fn long_data_are_bounded_together() {
-        let mut statement = statement(b"x", 2);
-        statement.add_long_data(0, b"abc", 5);
-        statement.add_long_data(0, b"d", 5);
-        assert_eq!(statement.long_data, [(0, b"abcd".to_vec())]);
-        statement.add_long_data(1, b"xy", 5);
-        assert!(statement.long_data_overflow);
-        statement.clear_long_data();
-        statement.add_long_data(2, b"x", 5);
-        assert!(statement.long_data_overflow, "no such parameter");
     }
 }
