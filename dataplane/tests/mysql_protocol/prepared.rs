@@ -14,6 +14,7 @@ pub(crate) fn all(port: u16) {
     types_are_remembered(&mut one, &mut two);
     long_data(&mut one);
     wrong_long_data(&mut one, &mut two);
+    full_server(&mut one, &mut two);
     one.command(byte::STMT_EXECUTE, &execute(999, 0, &[]));
     assert_eq!(one.error(), 1243);
 }
@@ -147,4 +148,25 @@ fn wrong_long_data(one: &mut Raw, two: &mut Raw) {
     assert_eq!(two.packet()[..3], [0, 0, 2]);
     two.until_eof();
     length(one, first);
+}
+
+/// A server that has as many statements as it may loses those of the connection for one that is to be executed.
+fn full_server(one: &mut Raw, two: &mut Raw) {
+    one.query("SET GLOBAL max_prepared_stmt_count = 4");
+    one.ok();
+    two.command(byte::STMT_PREPARE, b"SELECT 0");
+    assert_eq!(two.error(), 1461, "earlier ones are there");
+    let mut prepared: Vec<u32> = (1..=4).map(|number| one.prepare(&format!("SELECT {number}")).statement).collect();
+    two.command(byte::STMT_PREPARE, b"SELECT 5");
+    assert_eq!(two.error(), 1461);
+    prepared.push(one.prepare("SELECT 5").statement);
+    for _ in 0..2 {
+        for id in &prepared {
+            one.command(byte::STMT_EXECUTE, &execute(*id, 0, &[]));
+            one.columns();
+            one.until_eof();
+        }
+    }
+    one.query("SET GLOBAL max_prepared_stmt_count = DEFAULT");
+    one.ok();
 }

@@ -149,6 +149,11 @@ impl Registry {
         self.prepared.pop().map(|prepared| prepared.id)
     }
 
+    /// The server has too many: all that can be closed. Returns its ids.
+    pub(crate) fn shed(&mut self) -> Vec<u32> {
+        self.prepared.extract_if(.., |prepared| !prepared.cursor).map(|prepared| prepared.id).collect()
+    }
+
     /// The server has forgotten all (COM_RESET_CONNECTION).
     pub(crate) fn clear(&mut self) {
         self.prepared = Vec::new();
@@ -258,6 +263,7 @@ mod tests {
             for number in 10..200 {
                 assert_ne!(registry.add(client(&number.to_string()).text, number), Some(1));
             }
+            assert_eq!((registry.shed().len(), registry.shed().len()), (MAX_PREPARED - 1, 0));
             assert_eq!(execute(&mut registry, &mut a, &[Int], 3), 1);
             registry.executed(&a.text, false);
             assert_eq!(registry.cursor(&a.text), None);

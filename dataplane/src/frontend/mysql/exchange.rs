@@ -289,12 +289,17 @@ async fn send_fetch(server: &mut PooledConnection<Mysql>, request: &mut Request,
 }
 
 /// COM_STMT_CLOSE, which has no answer. A broken connection shows at its next use.
-pub(super) async fn close_on_server(server: &mut PooledConnection<Mysql>, id: u32) {
-    let mut bytes = Vec::with_capacity(9);
-    PacketWriter::new(&mut bytes, 0).packet(|out| {
-        out.push(byte::STMT_CLOSE);
-        out.extend_from_slice(&id.to_le_bytes());
-    });
+pub(super) async fn close_on_server(server: &mut PooledConnection<Mysql>, ids: impl IntoIterator<Item = u32>) {
+    let mut bytes = Vec::new();
+    for id in ids {
+        PacketWriter::new(&mut bytes, 0).packet(|out| {
+            out.push(byte::STMT_CLOSE);
+            out.extend_from_slice(&id.to_le_bytes());
+        });
+    }
+    if bytes.is_empty() {
+        return;
+    }
     if let Err(error) = server.link().send_bytes(&bytes).await {
         tracing::debug!(%error, "statement not closed");
     }

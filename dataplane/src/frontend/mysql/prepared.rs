@@ -8,7 +8,7 @@ use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use quorumsql_wire::mysql::params::ExecuteBody;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
-use quorumsql_wire::mysql::{Command, PacketWriter};
+use quorumsql_wire::mysql::{Command, ErrPacket, PacketWriter};
 use quorumsql_wire::sql::Effects;
 
 use super::exchange::{Unsent, Work, close_on_server};
@@ -217,16 +217,24 @@ async fn prepare_again(
         prepared
     };
     let id = prepared?;
-    if let Some(old) = server.state.registry.add(Arc::clone(&statement.text), id) {
-        close_on_server(server, old).await;
-    }
+    let closed = server.state.registry.add(Arc::clone(&statement.text), id);
+    close_on_server(server, closed).await;
     Ok(server.state.registry.execute(statement).unwrap_or(id))
 }
 
+/// The server's id. A server that has too many statements loses those of this connection first.
 async fn prepare_here(server: &mut PooledConnection<Mysql>, text: &StatementText) -> Result<u32, Unsent> {
     let mut payload = vec![byte::STMT_PREPARE];
     payload.extend_from_slice(&text.sql);
-    match server.call(Question::Prepare, &payload).await {
+    let mut answered = server.call(Question::Prepare, &payload).await;
+    if let Ok(Err(error)) = &answered
+        && ErrPacket::decode(error).is_ok_and(|error| error.code == error_code::MAX_PREPARED.code)
+    {
+        let closed = server.state.registry.shed();
+        close_on_server(server, closed).await;
+        answered = server.call(Question::Prepare, &payload).await;
+    }
+    match answered {
         Ok(Ok(Answer { prepared: Some(prepared), .. })) => Ok(prepared.statement),
         Ok(Ok(_)) => Err(Unsent::Broken("no answer to COM_STMT_PREPARE".into())),
         Ok(Err(payload)) => Err(Unsent::Refused(payload)),

@@ -67,10 +67,13 @@ impl Client {
         }
         match work {
             Work::Prepare { text, .. } => {
-                if let Some(prepared) = answer.prepared
-                    && let Some(old) = server.state.registry.add(Arc::clone(text), prepared.statement)
-                {
-                    close_on_server(&mut server, old).await;
+                if let Some(prepared) = answer.prepared {
+                    let closed = server.state.registry.add(Arc::clone(text), prepared.statement);
+                    close_on_server(&mut server, closed).await;
+                } else if answer.error.as_ref().is_some_and(|error| error.code == error_code::MAX_PREPARED.code) {
+                    // The client may try again.
+                    let closed = server.state.registry.shed();
+                    close_on_server(&mut server, closed).await;
                 }
             }
             Work::Execute { id, statement, .. } => {
@@ -79,10 +82,9 @@ impl Client {
                 let unknown = answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code);
                 // Long data may be left on it for the next execution.
                 let unclean = answer.error.is_some() && !statement.long_data.is_empty();
-                if (unknown || unclean)
-                    && let Some(id) = server.state.registry.forget_last()
-                {
-                    close_on_server(&mut server, id).await;
+                if unknown || unclean {
+                    let closed = server.state.registry.forget_last();
+                    close_on_server(&mut server, closed).await;
                 }
                 self.note_cursor(*id, opened);
             }
