@@ -158,6 +158,8 @@ const STATES: &[(Kept, &[&str], &str)] = &[
     (Shared, &["SELECT nonsense", "SELECT COUNT(*) > -1 FROM ids"], "SELECT @@warning_count + 0"),
     (Shared, &["SET STATEMENT max_statement_time = 5 FOR SELECT 4"], "SELECT @@max_statement_time"),
     (Shared, &["SET STATEMENT sql_mode = 'NO_BACKSLASH_ESCAPES' FOR SELECT 4"], r"SELECT 'a\''"),
+    (Shared, &["SELECT /*+ SET_VAR(sql_mode = 'ANSI') */ 1"], "SELECT @@sql_mode"),
+    (Pinned, &["SELECT /*+ SET_VAR(sort_buffer_size = 262144) */ sets()"], "SELECT @inside"),
     (Shared, &["SET PASSWORD FOR other@localhost = 'p'"], "SELECT 1"),
     (Shared, &["SHOW GRANTS FOR demo@'%'", "CREATE OR REPLACE DEFINER=demo@'%' VIEW defined AS SELECT 1"], "SELECT 1"),
     // What is not tracked.

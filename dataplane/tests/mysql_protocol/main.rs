@@ -71,8 +71,7 @@ fn state_that_shows_late(port: u16, version: &str) {
     // A hint sets a variable for a moment: nobody else's statement is told so, and keeps the connection for it.
     let (mut one, mut two, mut three) = (Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN), Raw::log_in(port, PLAIN));
     assert_eq!(select(&mut one, "SELECT /*+ SET_VAR(sort_buffer_size = 262144) */ 1"), b"\x011", "{version}");
-    one.command(byte::QUIT, &[]);
-    for raw in [&mut two, &mut three] {
+    for raw in [&mut two, &mut three, &mut one] {
         raw.query("DO 1");
         raw.ok();
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use quorumsql_wire::mysql::client_auth::{ClientAuth, ClientAuthError, ClientStep};
 use quorumsql_wire::mysql::handshake::{Greeting, HandshakeResponse, MAX_LOGIN_PACKET, SslRequest, put_attribute};
 use quorumsql_wire::mysql::packet::decode_packet;
-use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError, charset};
+use quorumsql_wire::mysql::{Capabilities, ErrPacket, OkPacket, PacketWriter, Status, WireError};
 
 use super::call::BrokenBackend;
 use super::counts::CountsOf;
@@ -14,7 +14,7 @@ use super::diagnostics::Diagnostics;
 use super::{Backend, BackendState, KEY_CAPABILITIES, Product, Registry, ServerLogin};
 use crate::config::Server;
 use crate::pool::{ConnectError, Fault, PoolKey, ServerError};
-use crate::session::mysql::names::Names;
+use crate::session::mysql::names::{Names, handshake_id};
 use crate::session::mysql::tracked::Variables;
 use crate::tls::TlsError;
 use crate::worker::WorkerContext;
@@ -56,7 +56,7 @@ pub(super) async fn connect(
     let greeting = Greeting::decode(&payload).map_err(protocol)?;
     let capabilities = negotiate(&greeting, Capabilities(u32::try_from(key.parts().capabilities).unwrap_or_default()))?;
     let product = Product::of(&greeting.server_version);
-    let charset = handshake_charset(login.charset, product);
+    let charset = handshake_id(login.charset, product);
     let request = SslRequest { capabilities: capabilities.with(Capabilities::SSL), max_packet: MAX_PACKET, charset };
     wire.encrypt(&server, &greeting, request).await?;
     let capabilities = if wire.link.tls().is_some() { request.capabilities } else { capabilities };
@@ -123,13 +123,6 @@ impl Backend {
         self.start_tracking().await?;
         Ok(true)
     }
-}
-
-/// MariaDB does not know MySQL 8's collations and would fall back to its own default character set: it gets the same
-/// character set with a collation that it knows, which is also what an alignment falls back to.
-fn handshake_charset(id: u8, product: Product) -> u8 {
-    let unknown = charset::collation(u16::from(id)).is_some_and(|(_, name)| name.contains("_0900_"));
-    if unknown && product == Product::Mariadb { charset::UTF8MB4_GENERAL_CI } else { id }
 }
 
 fn negotiate(greeting: &Greeting, client: Capabilities) -> Result<Capabilities, ConnectError> {

@@ -56,6 +56,10 @@ impl Client {
             let calls = (late || hints) && work.sql().is_some_and(calls::may_call_stored);
             server.state.unsure |= late && calls;
             changed.untracked |= hints && calls;
+            if late && !server.state.unsure && work.sql().is_some_and(calls::sets_for_itself) {
+                // What it set is over; the report of it is still to come, and is nobody else's.
+                self.ask_for_changes(&mut server).await;
+            }
         } else if answer.error.is_none() {
             server.state.unsure = false;
         }

@@ -230,9 +230,10 @@ const HARMLESS: [&str; 222] = [
 /// Longest of them.
 const LONGEST: usize = 17;
 
-/// Whether another name stands before a parenthesis somewhere: that of a function of somebody's own, of one that is not listed, or
-/// `SET_VAR` in a hint. Quotes are not looked for: too much is suspected, never too little. Cost: a search for parentheses.
+/// Whether another name stands before a parenthesis somewhere: that of a function of somebody's own, or of one that is not listed.
+/// Quotes are not looked for: too much is suspected, never too little. Cost: a search for parentheses.
 pub(crate) fn may_call_stored(sql: &[u8]) -> bool {
+    let (_, sql) = split_hint(sql);
     let mut rest = sql;
     let mut before = 0;
     while let Some(at) = rest.iter().position(|byte| *byte == b'(') {
@@ -244,6 +245,24 @@ pub(crate) fn may_call_stored(sql: &[u8]) -> bool {
         rest = &sql[before..];
     }
     false
+}
+
+/// Whether a hint sets variables for the statement alone, which MySQL reports as changed state.
+pub(crate) fn sets_for_itself(sql: &[u8]) -> bool {
+    const SET_VAR: &[u8] = b"set_var";
+    let (hint, _) = split_hint(sql);
+    hint.windows(SET_VAR.len()).any(|word| word.eq_ignore_ascii_case(SET_VAR))
+}
+
+/// The hint behind a SELECT that begins the text, and what follows it. Names in a hint are no functions.
+fn split_hint(sql: &[u8]) -> (&[u8], &[u8]) {
+    let hint = || {
+        let (select, behind) = sql.trim_ascii_start().split_at_checked(6)?;
+        let hint = behind.trim_ascii_start().strip_prefix(b"/*+").filter(|_| select.eq_ignore_ascii_case(b"select"))?;
+        let end = hint.windows(2).position(|bytes| bytes == b"*/")?;
+        Some(hint.split_at(end))
+    };
+    hint().unwrap_or((&[], sql))
 }
 
 /// Judges what stands before a parenthesis.
@@ -278,7 +297,10 @@ mod tests {
 
     #[test]
     fn names_before_parentheses() {
-        for sql in ["SELECT 1", "SELECT COUNT (*), (a) FROM t WHERE b IN (1, -(2)) AND (c)", "SELECT Max(a) FROM (SELECT 1 AS a) AS t"] {
+        let hint = "select/*+ SET_VAR(sort_buffer_size = 262144) INDEX(t i) */ 1";
+        for sql in
+            [hint, "SELECT 1", "SELECT COUNT (*), (a) FROM t WHERE b IN (1, -(2)) AND (c)", "SELECT Max(a) FROM (SELECT 1 AS a) AS t"]
+        {
             assert!(!may_call_stored(sql.as_bytes()), "{sql}");
         }
         for sql in [
@@ -288,10 +310,26 @@ mod tests {
             "SELECT \"mine\"()",
             "SELECT \u{fc}ber(1)",
             "SELECT xcount(1)",
-            "SELECT /*+ SET_VAR(sort_buffer_size = 262144) */ 1",
+            "SELECT /*+ SET_VAR(a = '*/') */ mine()",
+            "SELECT '/*+', mine(), '*/'",
+            "SELECT /*+ never closed mine()",
             "SELECT a_name_that_is_longer_than_any_function_of_the_server_itself(1)",
         ] {
             assert!(may_call_stored(sql.as_bytes()), "{sql}");
+        }
+    }
+
+    #[test]
+    fn hints_that_set_variables() {
+        for (sql, sets) in [
+            ("SELECT /*+ SET_VAR(a = 1) */ 1", true),
+            (" select/*+ MAX_EXECUTION_TIME(5) set_var (a=1)*/1", true),
+            ("SELECT /*+ MAX_EXECUTION_TIME(5) */ 1", false),
+            ("SELECT 1 /*+ SET_VAR(a = 1) */", false),
+            ("SELECT set_var(1)", false),
+            ("SELECT", false),
+        ] {
+            assert_eq!(sets_for_itself(sql.as_bytes()), sets, "{sql}");
         }
     }
 }

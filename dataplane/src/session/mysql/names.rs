@@ -122,7 +122,7 @@ impl Names {
             (Some("NULL"), _) => None,
             (Some(charset), _) => default(charset),
             (None, Base::Reset(_)) if product == Product::Mysql => default("utf8mb4"),
-            (None, Base::Login(id) | Base::Reset(id)) => Some(u16::from(*id)),
+            (None, Base::Login(id) | Base::Reset(id)) => Some(u16::from(handshake_id(*id, product))),
             (None, Base::Set { collation: Some(collation), .. }) => charset::collation_id(collation),
             (None, Base::Set { charset, .. } | Base::Schema { charset, .. }) => default(charset),
             (None, Base::Unknown) => None,
@@ -182,6 +182,13 @@ pub(crate) enum Collate {
     Default,
 }
 
+/// MariaDB does not know MySQL 8's collations and would fall back to its own default character set: it gets the same
+/// character set with a collation that it knows, which is also what an alignment falls back to.
+pub(crate) fn handshake_id(id: u8, product: Product) -> u8 {
+    let unknown = charset::collation(u16::from(id)).is_some_and(|(_, name)| name.contains("_0900_"));
+    if unknown && product == Product::Mariadb { charset::UTF8MB4_GENERAL_CI } else { id }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,6 +230,9 @@ mod tests {
         }
         assert_eq!(after(&[NamesChange::CharacterSet("ascii".into())]).schema(), Some("shop"));
         assert_eq!(after(&[]).schema(), None);
+        assert_eq!(Names::login(255).results(Product::Mysql), 255);
+        assert_eq!(Names::login(255).results(Product::Mariadb), 45, "it has no such collation");
+        assert_eq!(Names::reset(255).results(Product::Mariadb), 45);
         assert_eq!(Names::reset(45).statement(Collate::Exact, Product::Mysql).as_deref(), Some("SET NAMES DEFAULT"));
     }
 }
