@@ -74,17 +74,17 @@ impl fmt::Display for Endpoint {
 pub struct Link {
     io: Io,
     chunks: ChunkPool,
-    /// In a box, because a session's future carries the link.
-    state: Box<State>,
-}
-
-struct State {
-    peer: Endpoint,
-    local: Endpoint,
-    /// Bytes that arrived early and wait for the next `recv`.
-    early: Option<Chunk>,
+    /// Bytes that arrived early and wait for the next `recv`. In a box, because there are hardly ever any.
+    early: Option<Box<Chunk>>,
     /// Reads in a row that filled their buffer; two switch to large ones.
     fills: u8,
+    /// In a box, because nobody asks for them once a session has begun.
+    ends: Box<Ends>,
+}
+
+struct Ends {
+    peer: Endpoint,
+    local: Endpoint,
 }
 
 /// What carries the bytes.
@@ -148,25 +148,25 @@ impl Link {
     }
 
     fn new(socket: Socket, chunks: ChunkPool, peer: Endpoint, local: Endpoint) -> Self {
-        Self { io: Io::Plain(socket), chunks, state: Box::new(State { peer, local, early: None, fills: 0 }) }
+        Self { io: Io::Plain(socket), chunks, early: None, fills: 0, ends: Box::new(Ends { peer, local }) }
     }
 
     /// The other side's address.
     #[must_use]
     pub fn peer_addr(&self) -> &Endpoint {
-        &self.state.peer
+        &self.ends.peer
     }
 
     /// This side's address.
     #[must_use]
     pub fn local_addr(&self) -> &Endpoint {
-        &self.state.local
+        &self.ends.local
     }
 
     /// Replaces the addresses by those that a PROXY header tells.
     pub fn set_endpoints(&mut self, peer: Endpoint, local: Endpoint) {
-        self.state.peer = peer;
-        self.state.local = local;
+        self.ends.peer = peer;
+        self.ends.local = local;
     }
 
     /// The worker's buffers, to build answers in.
@@ -213,27 +213,24 @@ impl Link {
         if chunk.is_empty() {
             return;
         }
-        self.state.early = Some(match self.state.early.take() {
-            None => chunk,
-            Some(later) => {
-                let mut joined = chunk;
-                joined.extend_from_slice(&later);
-                joined
-            }
-        });
+        let mut first = Box::new(chunk);
+        if let Some(later) = self.early.take() {
+            first.extend_from_slice(&later);
+        }
+        self.early = Some(first);
     }
 
     /// Whether the next `recv` has bytes without asking the socket.
     #[must_use]
     pub fn has_early(&self) -> bool {
-        self.state.early.is_some()
+        self.early.is_some()
     }
 
     /// Looks, without waiting, whether a connection that should be silent has closed or said something. Asks the socket only
     /// if the driver has seen it become readable; so it costs no system call in the usual case.
     pub fn check_idle(&mut self) -> IdleCheck {
-        if let Some(early) = self.state.early.take() {
-            return IdleCheck::Bytes(early);
+        if let Some(early) = self.early.take() {
+            return IdleCheck::Bytes(*early);
         }
         if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(None)) {
             return IdleCheck::Quiet;
@@ -255,22 +252,22 @@ impl Link {
 
     /// As `recv`, for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Chunk>> {
-        if let Some(early) = self.state.early.take() {
-            return Poll::Ready(Ok(early));
+        if let Some(early) = self.early.take() {
+            return Poll::Ready(Ok(*early));
         }
         if matches!(&self.io, Io::Plain(socket) if socket.is_quiet(Some(cx))) {
             return Poll::Pending;
         }
-        let mut chunk = if self.state.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
+        let mut chunk = if self.fills >= 2 { self.chunks.take_large() } else { self.chunks.take() };
         let count = ready!(self.poll_read(cx, &mut chunk))?;
         // A large buffer that came back half empty was not needed.
-        self.state.fills = if chunk.spare() == 0 { (self.state.fills + 1).min(2) } else { self.fills_after(count) };
+        self.fills = if chunk.spare() == 0 { (self.fills + 1).min(2) } else { self.fills_after(count) };
         Poll::Ready(Ok(chunk))
     }
 
     /// As `recv_more`, for hand-written futures.
     pub fn poll_recv_more(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
-        if let Some(early) = self.state.early.take() {
+        if let Some(early) = self.early.take() {
             chunk.extend_from_slice(&early);
             return Poll::Ready(Ok(early.len()));
         }
@@ -294,7 +291,7 @@ impl Link {
 
     /// Ready when the peer has closed; bytes that come instead are kept for `recv`, and end the watch until then.
     pub fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.state.early.is_some() {
+        if self.early.is_some() {
             return Poll::Pending;
         }
         match self.poll_recv(cx) {
@@ -309,14 +306,14 @@ impl Link {
 
     /// Takes the socket out of this worker. Fails for in-memory links and while bytes are on their way.
     pub fn into_parcel(mut self) -> io::Result<LinkParcel> {
-        if self.state.early.is_some() {
+        if self.early.is_some() {
             return Err(io::Error::other("bytes wait to be received"));
         }
         let io = match &mut self.io {
             Io::Plain(socket) => ParcelIo::Plain(socket.take_parcel()?),
             Io::Tls(tls) => ParcelIo::Tls(Box::new(tls.take_parcel()?)),
         };
-        Ok(LinkParcel { io, peer: self.state.peer, local: self.state.local })
+        Ok(LinkParcel { io, peer: self.ends.peer, local: self.ends.local })
     }
 
     /// Registers a socket of another worker with this one.
@@ -325,7 +322,8 @@ impl Link {
             ParcelIo::Plain(socket) => Io::Plain(Socket::from_parcel(socket)?),
             ParcelIo::Tls(tls) => Io::Tls(Box::new(TlsSocket::from_parcel(*tls)?)),
         };
-        Ok(Self { io, chunks, state: Box::new(State { peer: parcel.peer, local: parcel.local, early: None, fills: 0 }) })
+        let LinkParcel { peer, local, .. } = parcel;
+        Ok(Self { io, chunks, early: None, fills: 0, ends: Box::new(Ends { peer, local }) })
     }
 
     /// TLS with a client that has asked for it; what it has sent already belongs to the handshake. Not cancel-safe, and no
@@ -342,7 +340,7 @@ impl Link {
     async fn start_tls(&mut self, session: Session) -> Result<(), TlsError> {
         let Io::Plain(socket) = &mut self.io else { return Err(TlsError::Twice) };
         let socket = std::mem::replace(socket, Socket::Gone);
-        let mut tls = Box::new(TlsSocket::new(socket, session, self.state.early.take()));
+        let mut tls = Box::new(TlsSocket::new(socket, session, self.early.take().map(|early| *early)));
         let mut plain = self.chunks.take();
         let ended = std::future::poll_fn(|cx| tls.poll_handshake(cx, &mut plain, &self.chunks)).await;
         self.io = Io::Tls(tls);
@@ -367,7 +365,7 @@ impl Link {
     }
 
     fn fills_after(&self, count: usize) -> u8 {
-        if self.state.fills >= 2 && count > super::chunk::SMALL { 2 } else { 0 }
+        if self.fills >= 2 && count > super::chunk::SMALL { 2 } else { 0 }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>, chunk: &mut Chunk) -> Poll<io::Result<usize>> {
@@ -400,7 +398,7 @@ impl fmt::Debug for LinkParcel {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("peer", &self.state.peer).field("local", &self.state.local).finish_non_exhaustive()
+        f.debug_struct("Link").field("peer", &self.ends.peer).field("local", &self.ends.local).finish_non_exhaustive()
     }
 }
 

@@ -80,7 +80,7 @@ pub(super) async fn connect(
     let status = authenticate(&mut wire, auth, capabilities).await?;
     let mut backend = Backend {
         link: wire.finish(),
-        state: Box::new(BackendState {
+        state: BackendState {
             thread_id: greeting.connection_id,
             product,
             capabilities,
@@ -95,7 +95,7 @@ pub(super) async fn connect(
             multi_statements: capabilities.contains(Capabilities::MULTI_STATEMENTS),
             tracks: false,
             registry: Registry::new(product),
-        }),
+        },
     };
     backend.start_tracking().await.map_err(|error| ConnectError::Protocol(error.to_string()))?;
     Ok(backend)

@@ -60,7 +60,7 @@ pub(crate) struct ServerLogin {
 /// A server connection, logged in.
 pub(crate) struct Backend {
     pub(crate) link: Link,
-    pub(crate) state: Box<BackendState>,
+    pub(crate) state: BackendState,
 }
 
 /// Whose server it is.
@@ -224,7 +224,7 @@ impl Dialect for Mysql {
 #[derive(Debug)]
 pub(crate) struct BackendParcel {
     link: LinkParcel,
-    state: Box<BackendState>,
+    state: BackendState,
 }
 
 impl fmt::Debug for Backend {
