@@ -4,39 +4,29 @@ use std::sync::Arc;
 
 use super::Product;
 use crate::session::mysql::ran::Ran;
-use crate::session::mysql::statements::{ClientStatement, StatementText};
+use crate::session::mysql::statements::{ClientStatement, StatementName, StatementText};
 
 /// Most statements that a connection keeps prepared; the least recently used one is closed for a new one.
 const MAX_PREPARED: usize = 64;
 
 #[derive(Debug)]
 struct Prepared {
-    /// Of the text: another one is told without a look at it.
-    hash: u64,
-    /// Of the client's statement that made it, or that owns it.
     text: Arc<StatementText>,
     id: u32,
-    /// Mixed = it is owned: it serves the one statement of a client whose text this very one is.
     ran: Ran,
+    /// The one statement of a client that it serves; `None` = all that are like it.
+    owner: Option<StatementName>,
     /// A cursor is open: it may not be closed.
     cursor: bool,
 }
 
 impl Prepared {
-    fn is_owned(&self) -> bool {
-        self.ran == Ran::Mixed
+    fn is_owned_by(&self, name: StatementName) -> bool {
+        self.owner == Some(name)
     }
 
-    fn is_of(&self, text: &Arc<StatementText>) -> bool {
-        self.hash == text.hash && self.text == *text
-    }
-
-    fn is_owned_by(&self, text: &Arc<StatementText>) -> bool {
-        self.is_owned() && Arc::ptr_eq(&self.text, text)
-    }
-
-    fn own(&mut self, text: &Arc<StatementText>) {
-        self.text = Arc::clone(text);
+    fn own(&mut self, name: StatementName) {
+        self.owner = Some(name);
         self.ran = Ran::Mixed;
     }
 }
@@ -60,11 +50,11 @@ impl Registry {
     fn position(&self, statement: &ClientStatement) -> Option<usize> {
         let (mut alike, mut fresh) = (None, None);
         for (at, prepared) in self.prepared.iter().enumerate().rev() {
-            if prepared.is_owned() {
-                if prepared.is_owned_by(&statement.text) {
+            if prepared.owner.is_some() {
+                if prepared.is_owned_by(statement.name) {
                     return Some(at);
                 }
-            } else if prepared.is_of(&statement.text) {
+            } else if prepared.text == statement.text {
                 if prepared.ran == Ran::Never {
                     fresh = fresh.or(Some(at));
                 } else if alike.is_none() && prepared.ran.serves(&statement.ran, &statement.kinds) {
@@ -77,7 +67,7 @@ impl Registry {
 
     /// Whether a client's statement can be executed as if this connection alone had ever executed it.
     pub(crate) fn has(&self, statement: &ClientStatement) -> bool {
-        self.position(statement).is_some_and(|at| statement.ran != Ran::Mixed || self.prepared[at].is_owned())
+        self.position(statement).is_some_and(|at| statement.ran != Ran::Mixed || self.prepared[at].owner.is_some())
     }
 
     /// The server's id of a statement that a client's is to be executed by. It becomes the most recently used, and both
@@ -96,8 +86,8 @@ impl Registry {
                 Ran::Alike(kinds) if statement.ran == Ran::Never => statement.ran = Ran::Alike(Arc::clone(kinds)),
                 _ => statement.ran.run(&statement.kinds),
             }
-            if prepared.is_owned() || statement.ran == Ran::Mixed {
-                prepared.own(&statement.text);
+            if prepared.ran == Ran::Mixed || statement.ran == Ran::Mixed {
+                prepared.own(statement.name);
             }
         }
         Some(prepared.id)
@@ -111,13 +101,13 @@ impl Registry {
             full.then(|| self.prepared.iter().position(|prepared| !prepared.cursor)).flatten()
         });
         let closed = place.map(|at| self.prepared.remove(at).id);
-        self.prepared.push(Prepared { hash: text.hash, text, id, ran: Ran::Never, cursor: false });
+        self.prepared.push(Prepared { text, id, ran: Ran::Never, owner: None, cursor: false });
         closed
     }
 
     /// Where a statement is that one more of the text makes superfluous: it was never executed, or another is where it is.
     fn superseded(&self, text: &Arc<StatementText>) -> Option<usize> {
-        let shared = |prepared: &&Prepared| !prepared.is_owned() && prepared.is_of(text);
+        let shared = |prepared: &&Prepared| prepared.owner.is_none() && prepared.text == *text;
         self.prepared.iter().enumerate().find_map(|(at, prepared)| {
             let superfluous =
                 || prepared.ran == Ran::Never || self.prepared[at + 1..].iter().filter(shared).any(|other| other.ran == prepared.ran);
@@ -126,22 +116,22 @@ impl Registry {
     }
 
     /// The execution of a client's statement, which was the last one here, has opened a cursor or has not.
-    pub(crate) fn executed(&mut self, text: &Arc<StatementText>, cursor: bool) {
+    pub(crate) fn executed(&mut self, name: StatementName, cursor: bool) {
         let Some(prepared) = self.prepared.last_mut() else { return };
         if cursor {
-            prepared.own(text);
+            prepared.own(name);
         }
         prepared.cursor = cursor;
     }
 
     /// The server's id of the statement with a client's open cursor.
-    pub(crate) fn cursor(&self, text: &Arc<StatementText>) -> Option<u32> {
-        self.prepared.iter().find(|prepared| prepared.cursor && prepared.is_owned_by(text)).map(|prepared| prepared.id)
+    pub(crate) fn cursor(&self, name: StatementName) -> Option<u32> {
+        self.prepared.iter().find(|prepared| prepared.cursor && prepared.is_owned_by(name)).map(|prepared| prepared.id)
     }
 
     /// A client's cursor is closed.
-    pub(crate) fn close_cursor(&mut self, text: &Arc<StatementText>) {
-        self.prepared.iter_mut().filter(|prepared| prepared.is_owned_by(text)).for_each(|prepared| prepared.cursor = false);
+    pub(crate) fn close_cursor(&mut self, name: StatementName) {
+        self.prepared.iter_mut().filter(|prepared| prepared.is_owned_by(name)).for_each(|prepared| prepared.cursor = false);
     }
 
     /// The statement that was executed last serves nobody any more. Returns the server's id.
@@ -162,6 +152,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::rc::Rc;
 
     use quorumsql_wire::mysql::params::ParameterKind::{self, Double, Int};
@@ -169,7 +160,11 @@ mod tests {
     use super::*;
 
     fn client(sql: &str) -> ClientStatement {
-        ClientStatement::new(StatementText::of(sql.as_bytes()), Rc::default(), 1)
+        thread_local! {
+            static LAST: Cell<u64> = const { Cell::new(0) };
+        }
+        LAST.set(LAST.get() + 1);
+        ClientStatement::new(StatementName(LAST.get()), StatementText::of(sql.as_bytes()), Rc::default(), 1)
     }
 
     /// Executes a client's statement, which is prepared as `id` if need be.
@@ -257,16 +252,16 @@ mod tests {
             let mut registry = Registry::new(product);
             let (mut a, mut b) = (client("q"), client("q"));
             assert_eq!(execute(&mut registry, &mut a, &[Int], 1), 1);
-            registry.executed(&a.text, true);
+            registry.executed(a.name, true);
             assert_eq!(execute(&mut registry, &mut b, &[Int], 2), 2);
-            assert_eq!((registry.cursor(&a.text), registry.cursor(&b.text)), (Some(1), None));
+            assert_eq!((registry.cursor(a.name), registry.cursor(b.name)), (Some(1), None));
             for number in 10..200 {
                 assert_ne!(registry.add(client(&number.to_string()).text, number), Some(1));
             }
             assert_eq!((registry.shed().len(), registry.shed().len()), (MAX_PREPARED - 1, 0));
             assert_eq!(execute(&mut registry, &mut a, &[Int], 3), 1);
-            registry.executed(&a.text, false);
-            assert_eq!(registry.cursor(&a.text), None);
+            registry.executed(a.name, false);
+            assert_eq!(registry.cursor(a.name), None);
         }
     }
 }

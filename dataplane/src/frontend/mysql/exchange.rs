@@ -18,7 +18,7 @@ use crate::backend::mysql::{Backend, Mysql};
 use crate::config::Protocol;
 use crate::pool::{self, AcquireError, PooledConnection};
 use crate::session::mysql::state::SessionState;
-use crate::session::mysql::statements::{ClientStatement, StatementText};
+use crate::session::mysql::statements::{ClientStatement, StatementName, StatementText};
 use crate::worker::link::IdleCheck;
 
 /// What is to be sent.
@@ -26,8 +26,8 @@ pub(super) enum Work<'a> {
     Query(&'a Request),
     FieldList(&'a Request),
     Prepare { request: &'a Request, id: u32, text: &'a Arc<StatementText> },
-    Execute { request: &'a mut Request, id: u32, statement: &'a mut ClientStatement },
-    Fetch { request: &'a mut Request, id: u32, text: &'a Arc<StatementText> },
+    Execute { request: &'a mut Request, id: u32, statement: &'a mut ClientStatement, types_follow: bool },
+    Fetch { request: &'a mut Request, id: u32, name: StatementName },
 }
 
 impl Work<'_> {
@@ -265,8 +265,8 @@ async fn send(
         Work::Query(request) | Work::FieldList(request) | Work::Prepare { request, .. } => {
             send_raw(server, &request.raw).await.map(|()| request.answer_sequence)
         }
-        Work::Execute { request, statement, .. } => send_execute(server, session, request, statement).await,
-        Work::Fetch { request, text, .. } => send_fetch(server, request, text).await.map(|()| request.answer_sequence),
+        Work::Execute { request, statement, types_follow, .. } => send_execute(server, session, request, statement, *types_follow).await,
+        Work::Fetch { request, name, .. } => send_fetch(server, request, *name).await.map(|()| request.answer_sequence),
     }
 }
 
@@ -278,8 +278,8 @@ async fn send_raw(server: &mut PooledConnection<Mysql>, raw: &[u8]) -> Result<()
 }
 
 /// COM_STMT_FETCH with the server's statement id.
-async fn send_fetch(server: &mut PooledConnection<Mysql>, request: &mut Request, text: &Arc<StatementText>) -> Result<(), Unsent> {
-    let Some(id) = server.state.registry.cursor(text) else {
+async fn send_fetch(server: &mut PooledConnection<Mysql>, request: &mut Request, name: StatementName) -> Result<(), Unsent> {
+    let Some(id) = server.state.registry.cursor(name) else {
         return Err(Unsent::Broken("statement with an open cursor is not known on its connection".into()));
     };
     if let Some(payload) = request.payload_mut() {

@@ -21,7 +21,7 @@ use crate::pool::PooledConnection;
 use crate::session::mysql::long_data::{LongData, Wrong};
 use crate::session::mysql::pins::Sent;
 use crate::session::mysql::state::SessionState;
-use crate::session::mysql::statements::{ClientStatement, StatementText};
+use crate::session::mysql::statements::{ClientStatement, Setting, StatementName, StatementText};
 
 /// `ER_STMT_HAS_NO_OPEN_CURSOR`.
 const NO_OPEN_CURSOR: ErrorCode = ErrorCode { code: 1421, sqlstate: *b"HY000" };
@@ -44,14 +44,16 @@ impl Client {
             Routed::Answered(flow) => return flow,
             Routed::Run(plan) => plan,
         };
-        let state = &mut self.state;
-        let text = state.statements.text(sql, &state.origin.schema, &state.names, &state.variables);
+        let state = &self.state;
+        let setting = Setting::new(&state.origin.schema, &state.names, &state.variables);
+        let text = self.worker.text(StatementText::new(sql, setting));
         self.prepared_parameters = None;
         let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
         if let Some((prepared, parameters)) = self.prepared_parameters.take()
             && prepared == id
         {
-            self.state.statements.insert(id, ClientStatement::new(text, scan.kept(), parameters));
+            let name = self.worker.name(self.ctx.index());
+            self.state.statements.insert(id, ClientStatement::new(name, text, scan.kept(), parameters));
         }
         flow
     }
@@ -62,14 +64,16 @@ impl Client {
         let Some(mut statement) = self.state.statements.take(id) else { return self.unknown_statement(id, sequence).await };
         let flow = match check_execute(request, &mut statement) {
             Err((code, text)) => self.send_error(sequence, code, text).await,
-            Ok(()) => {
+            Ok(types_follow) => {
                 let config = self.ctx.config();
                 let started = self.start_count(&config);
                 let routed = self.route(Rc::clone(&config), &statement.text.sql, &statement.scan, Form::Binary, sequence).await;
                 let counting = self.counting(&config, started, &routed, &statement.scan);
                 let flow = match routed {
                     Routed::Answered(flow) => flow,
-                    Routed::Run(plan) => self.run(&plan, Work::Execute { request, id, statement: &mut statement }, sequence).await,
+                    Routed::Run(plan) => {
+                        self.run(&plan, Work::Execute { request, id, statement: &mut statement, types_follow }, sequence).await
+                    }
                 };
                 self.end_count(counting);
                 flow
@@ -101,9 +105,8 @@ impl Client {
 
     /// COM_STMT_CLOSE: stays prepared on its connections for others; no answer.
     pub(super) async fn close_statement(&mut self, id: u32) -> Flow {
-        let text = self.state.statements.close(id);
-        if let Some(text) = text {
-            self.close_cursor(id, &text).await;
+        if let Some(name) = self.state.statements.close(id) {
+            self.close_cursor(id, name).await;
         }
         Flow::Continue
     }
@@ -112,19 +115,19 @@ impl Client {
     pub(super) async fn reset_statement(&mut self, id: u32, sequence: u8) -> Flow {
         let Some(statement) = self.state.statements.get_mut(id) else { return self.unknown_statement(id, sequence).await };
         statement.long_data = LongData::default();
-        let text = Arc::clone(&statement.text);
-        self.close_cursor(id, &text).await;
+        let name = statement.name;
+        self.close_cursor(id, name).await;
         self.send_ok(sequence, "").await
     }
 
     /// Closes a cursor on its server, and ends the pin that it was.
-    async fn close_cursor(&mut self, id: u32, text: &Arc<StatementText>) {
+    async fn close_cursor(&mut self, id: u32, name: StatementName) {
         if !self.state.pins.cursors.contains(&id) {
             return;
         }
         self.state.pins.cursors.retain(|open| *open != id);
         let Some(mut server) = self.held.take() else { return };
-        let closed = match server.state.registry.cursor(text) {
+        let closed = match server.state.registry.cursor(name) {
             Some(server_id) => {
                 let mut payload = vec![byte::STMT_RESET];
                 payload.extend_from_slice(&server_id.to_le_bytes());
@@ -133,7 +136,7 @@ impl Client {
             }
             None => false,
         };
-        server.state.registry.close_cursor(text);
+        server.state.registry.close_cursor(name);
         // A connection that cannot close a cursor is closed itself, unless more than the cursor hangs on it.
         if closed {
             self.keep_or_release(server).await;
@@ -146,14 +149,14 @@ impl Client {
     pub(super) async fn fetch(&mut self, request: &mut Request, id: u32) -> Flow {
         let sequence = request.answer_sequence;
         let Some(statement) = self.state.statements.get_mut(id) else { return self.unknown_statement(id, sequence).await };
-        let text = Arc::clone(&statement.text);
+        let name = statement.name;
         let class = statement.scan.class;
         let Some(held) = self.held.as_ref().filter(|_| self.state.pins.cursors.contains(&id)) else {
             return self.send_error(sequence, NO_OPEN_CURSOR, format!("The statement ({id}) has no open cursor.")).await;
         };
         let sent = Sent { class, effects: Effects::NONE, harmless_set: true, single_set: false, multiplex: None, server_tracks: true };
         let plan = Plan { hostgroup: held.hostgroup(), on_held: true, sent, absorbed: None, schema: None, config: self.ctx.config() };
-        self.run(&plan, Work::Fetch { request, id, text: &text }, sequence).await
+        self.run(&plan, Work::Fetch { request, id, name }, sequence).await
     }
 }
 
@@ -164,13 +167,13 @@ pub(super) async fn send_execute(
     session: &SessionState,
     request: &mut Request,
     statement: &mut ClientStatement,
+    types_follow: bool,
 ) -> Result<u8, Unsent> {
     let server_id = match server.state.registry.execute(statement) {
         Some(id) => id,
         None => Box::pin(prepare_again(server, session, statement)).await?,
     };
     let answer_sequence = request.answer_sequence;
-    let types_follow = statement.parameters == 0 || has_types(request.payload(), statement.parameters);
     let in_place = types_follow && statement.long_data.is_empty();
     if in_place && let Some(payload) = request.payload_mut() {
         payload[1..5].copy_from_slice(&server_id.to_le_bytes());
@@ -242,16 +245,9 @@ async fn prepare_here(server: &mut PooledConnection<Mysql>, text: &StatementText
     }
 }
 
-/// Whether an execution carries parameter types. The packet has been checked.
-fn has_types(payload: &[u8], parameters: u16) -> bool {
-    match Command::decode(payload) {
-        Ok(Command::Execute { body, .. }) => ExecuteBody::decode(body, parameters).is_ok_and(|body| body.types.is_some()),
-        _ => false,
-    }
-}
-
-/// Checks an execution before anything is sent, and remembers its types.
-fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(), (ErrorCode, String)> {
+/// Checks an execution before anything is sent, and remembers its types. Tells whether it carries all that a server needs to know
+/// of them.
+fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<bool, (ErrorCode, String)> {
     let wrong = || (error_code::WRONG_ARGUMENTS, "Incorrect arguments to mysqld_stmt_execute".to_owned());
     if let Some(wrong) = statement.long_data.wrong() {
         return Err(wrong.error());
@@ -269,7 +265,8 @@ fn check_execute(request: &Request, statement: &mut ClientStatement) -> Result<(
         }
         statement.types = [kind::NULL, 0].repeat(usize::from(statement.parameters));
     }
-    body.check_values(&statement.types, |index| statement.long_data.of(index), &mut statement.kinds).map_err(|_| wrong())
+    body.check_values(&statement.types, |index| statement.long_data.of(index), &mut statement.kinds).map_err(|_| wrong())?;
+    Ok(statement.parameters == 0 || body.types.is_some())
 }
 
 /// The payload of an execution with the server's id and with types. `payload` has been checked.
@@ -296,13 +293,11 @@ mod tests {
 
     #[test]
     fn types_are_put_in_where_the_client_left_them_out() {
-        let mut statement = ClientStatement::new(StatementText::of(b"SELECT ?, ?"), Rc::default(), 2);
+        let mut statement = ClientStatement::new(StatementName(1), StatementText::of(b"SELECT ?, ?"), Rc::default(), 2);
         statement.types = vec![3, 0, 253, 0];
         let payload = [0x17, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 0, 7, 0, 0, 0];
-        assert!(!has_types(&payload, 2));
         let mut out = Vec::new();
         put_execute(&payload, 9, &statement, false, &mut out);
         assert_eq!(out, [0x17, 9, 0, 0, 0, 0, 1, 0, 0, 0, 0b10, 1, 3, 0, 253, 0, 7, 0, 0, 0]);
-        assert!(has_types(&out, 2));
     }
 }

@@ -82,7 +82,7 @@ impl Client {
             }
             Work::Execute { id, statement, .. } => {
                 let opened = answer.status.is_some_and(|status| status.contains(Status::CURSOR_EXISTS));
-                server.state.registry.executed(&statement.text, opened);
+                server.state.registry.executed(statement.name, opened);
                 let unknown = answer.error.as_ref().is_some_and(|error| error.code == error_code::UNKNOWN_STATEMENT.code);
                 // Long data may be left on it for the next execution.
                 let unclean = answer.error.is_some() && !statement.long_data.is_empty();
@@ -92,10 +92,10 @@ impl Client {
                 }
                 self.note_cursor(*id, opened);
             }
-            Work::Fetch { id, text, .. } => {
+            Work::Fetch { id, name, .. } => {
                 let status = answer.status.unwrap_or_default();
                 if status.contains(Status::LAST_ROW_SENT) || answer.error.is_some() {
-                    server.state.registry.close_cursor(text);
+                    server.state.registry.close_cursor(*name);
                     self.note_cursor(*id, false);
                 }
             }

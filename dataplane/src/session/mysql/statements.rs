@@ -1,6 +1,5 @@
 //! A client's prepared statements.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +29,8 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    fn new(schema: &str, names: &Names, variables: &Variables) -> Self {
+    /// That of a session.
+    pub(crate) fn new(schema: &str, names: &Names, variables: &Variables) -> Self {
         let shown = variables.iter().filter(|(name, _)| tracked::shows_in_preparation(name));
         let variables = shown.map(|(name, literal)| (*name, literal.clone())).collect();
         Self { schema: schema.to_owned(), names: names.clone(), variables }
@@ -43,29 +43,29 @@ impl Setting {
     }
 }
 
-/// What makes two prepared statements the same on a server.
+/// What makes two prepared statements the same on a server. The sessions of a worker share those that are equal.
 #[derive(Debug)]
 pub(crate) struct StatementText {
     /// Of the rest: what differs here differs.
-    pub(crate) hash: u64,
+    hash: u64,
     /// Text.
     pub(crate) sql: Box<[u8]>,
     /// What it was prepared under.
-    pub(crate) setting: Arc<Setting>,
+    pub(crate) setting: Setting,
 }
 
 impl StatementText {
     /// Hashes once.
-    fn new(sql: &[u8], setting: Arc<Setting>) -> Arc<Self> {
+    pub(crate) fn new(sql: &[u8], setting: Setting) -> Self {
         let mut hasher = DefaultHasher::new();
         (sql, &setting).hash(&mut hasher);
-        Arc::new(Self { hash: hasher.finish(), sql: sql.into(), setting })
+        Self { hash: hasher.finish(), sql: sql.into(), setting }
     }
 
     /// A text that is prepared in schema `s`.
     #[cfg(test)]
     pub(crate) fn of(sql: &[u8]) -> Arc<Self> {
-        Self::new(sql, Arc::new(Setting::new("s", &Names::UNKNOWN, &Variables::new())))
+        Arc::new(Self::new(sql, Setting::new("s", &Names::UNKNOWN, &Variables::new())))
     }
 }
 
@@ -77,10 +77,22 @@ impl PartialEq for StatementText {
 
 impl Eq for StatementText {}
 
+impl Hash for StatementText {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
+}
+
+/// Names one statement of one client, as no other statement of the node is ever named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StatementName(pub(crate) u64);
+
 /// One of them.
 #[derive(Debug)]
 pub(crate) struct ClientStatement {
-    /// Text and schema.
+    /// Which one.
+    pub(crate) name: StatementName,
+    /// What it is to servers.
     pub(crate) text: Arc<StatementText>,
     /// Digest, class and effects, found when it was prepared.
     pub(crate) scan: Rc<Scanned>,
@@ -98,19 +110,19 @@ pub(crate) struct ClientStatement {
 
 impl ClientStatement {
     /// A statement that was just prepared.
-    pub(crate) fn new(text: Arc<StatementText>, scan: Rc<Scanned>, parameters: u16) -> Self {
-        Self { text, scan, parameters, types: Vec::new(), kinds: Vec::new(), ran: Ran::Never, long_data: LongData::default() }
+    pub(crate) fn new(name: StatementName, text: Arc<StatementText>, scan: Rc<Scanned>, parameters: u16) -> Self {
+        let (types, kinds, ran, long_data) = Default::default();
+        Self { name, text, scan, parameters, types, kinds, ran, long_data }
     }
 }
 
 /// By the id that the client knows.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
-    by_id: HashMap<u32, Box<ClientStatement>>,
+    /// In the order of their ids; without the statement while it is executed.
+    by_id: Vec<(u32, Option<Box<ClientStatement>>)>,
     last_id: u32,
     text_bytes: usize,
-    /// What the last one was prepared under.
-    setting: Option<Arc<Setting>>,
 }
 
 impl Statements {
@@ -121,46 +133,53 @@ impl Statements {
         }
         loop {
             self.last_id = self.last_id.wrapping_add(1).max(1);
-            if !self.by_id.contains_key(&self.last_id) {
+            if self.find(self.last_id).is_err() {
                 return Some(self.last_id);
             }
         }
     }
 
-    /// A text to be prepared in a session that has this setting, which the session's statements share while it stays.
-    pub(crate) fn text(&mut self, sql: &[u8], schema: &str, names: &Names, variables: &Variables) -> Arc<StatementText> {
-        let same = self.setting.take().filter(|setting| setting.is(schema, names, variables));
-        let setting = same.unwrap_or_else(|| Arc::new(Setting::new(schema, names, variables)));
-        self.setting = Some(Arc::clone(&setting));
-        StatementText::new(sql, setting)
+    fn find(&self, id: u32) -> Result<usize, usize> {
+        self.by_id.binary_search_by_key(&id, |(id, _)| *id)
+    }
+
+    fn place(&mut self, id: u32) -> Option<&mut Option<Box<ClientStatement>>> {
+        let at = self.find(id).ok()?;
+        Some(&mut self.by_id[at].1)
     }
 
     /// Keeps a statement under an id of [`Self::next_id`].
     pub(crate) fn insert(&mut self, id: u32, statement: ClientStatement) {
         self.text_bytes += statement.text.sql.len();
-        self.by_id.insert(id, Box::new(statement));
+        if let Err(at) = self.find(id) {
+            self.by_id.insert(at, (id, Some(Box::new(statement))));
+        }
     }
 
     /// The statement with this id.
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
-        self.by_id.get_mut(&id).map(Box::as_mut)
+        self.place(id)?.as_deref_mut()
     }
 
     /// Takes a statement out for its execution, so that its texts are not copied; give it back with [`Self::put_back`].
     pub(crate) fn take(&mut self, id: u32) -> Option<Box<ClientStatement>> {
-        self.by_id.remove(&id)
+        self.place(id)?.take()
     }
 
     /// Undoes [`Self::take`].
     pub(crate) fn put_back(&mut self, id: u32, statement: Box<ClientStatement>) {
-        self.by_id.insert(id, statement);
+        if let Some(place) = self.place(id) {
+            *place = Some(statement);
+        }
     }
 
     /// COM_STMT_CLOSE.
-    pub(crate) fn close(&mut self, id: u32) -> Option<Arc<StatementText>> {
-        let statement = self.by_id.remove(&id)?;
+    pub(crate) fn close(&mut self, id: u32) -> Option<StatementName> {
+        let at = self.find(id).ok()?;
+        let (_, statement) = self.by_id.remove(at);
+        let statement = statement?;
         self.text_bytes = self.text_bytes.saturating_sub(statement.text.sql.len());
-        Some(statement.text)
+        Some(statement.name)
     }
 }
 
@@ -169,7 +188,7 @@ mod tests {
     use super::*;
 
     fn statement(sql: &[u8], parameters: u16) -> ClientStatement {
-        ClientStatement::new(StatementText::of(sql), Rc::default(), parameters)
+        ClientStatement::new(StatementName(1), StatementText::of(sql), Rc::default(), parameters)
     }
 
     #[test]
@@ -177,7 +196,7 @@ mod tests {
         let variables = |pairs: &[(&'static str, &str)]| pairs.iter().map(|(name, literal)| (*name, (*literal).to_owned())).collect();
         let (plain, ansi): (Variables, Variables) = (variables(&[]), variables(&[("sql_mode", "'ANSI'")]));
         let clock = variables(&[("timestamp", "1"), (tracked::ISOLATION, "SERIALIZABLE")]);
-        let text = |sql: &str, schema, names, variables| Statements::default().text(sql.as_bytes(), schema, &names, variables);
+        let text = |sql: &str, schema, names, variables| StatementText::new(sql.as_bytes(), Setting::new(schema, &names, variables));
         let first = text("q", "a", Names::login(45), &plain);
         assert_eq!(first, text("q", "a", Names::login(45), &plain));
         assert_eq!(first, text("q", "a", Names::login(45), &clock));
