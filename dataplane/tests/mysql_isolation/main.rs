@@ -94,6 +94,8 @@ const STATES: &[(Kept, &[&str], &str)] = &[
     (Shared, &["SET tmp_table_size=2000000, max_heap_table_size=2000000"], "SELECT @@tmp_table_size, @@max_heap_table_size"),
     (Shared, &["SET timestamp=1000000000"], "SELECT NOW()"),
     (Shared, &["SET timestamp=1000000000", "SET timestamp=DEFAULT"], "SELECT NOW() > '2020-01-01'"),
+    (Shared, &["SET SESSION information_schema_stats_expiry=0"], "SELECT @@information_schema_stats_expiry"),
+    (Shared, &["SET session_track_gtids=OWN_GTID", "INSERT INTO children VALUES (7)"], "SELECT @@session_track_gtids"),
     (Shared, &["SET unheard_of=1"], "SELECT 1"),
     (Shared, &["SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"], "SHOW VARIABLES LIKE 't%_isolation'"),
     (Shared, &["SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE, READ ONLY"], "SHOW VARIABLES LIKE 't%_read_only'"),
