@@ -78,6 +78,28 @@ async fn text_and_protocol_share_one_name_space() {
         Query("EXECUTE a(1)"),
         Parse("bad", "SELECT nothing"),
         Query("EXECUTE bad"),
+        // The same by protocol.
+        Parse("e", "SELECT 'e'::text"),
+        Parse("", "EXECUTE e"),
+        Run(""),
+        Run(""),
+        Parse("named", "/* a comment */ EXPLAIN (COSTS off) EXECUTE e"),
+        Run("named"),
+        Parse("", "EXECUTE e(1)"),
+        Run(""),
+        Query("BEGIN"),
+        Query("SELECT 1; DEALLOCATE e; SELECT 2; EXECUTE e"),
+        Run("e"),
+        Query("ROLLBACK"),
+        Run("e"),
+        Parse("e", "SELECT 'once more'::text"),
+        Query("SELECT 1; EXECUTE e; DEALLOCATE e"),
+        Query("EXECUTE e"),
+        Parse("e", "SELECT 'and again'::text"),
+        Parse("", "DEALLOCATE e"),
+        Run("e"),
+        Run(""),
+        Run("e"),
         // As text first: from here on the session keeps its connection.
         Query("PREPARE t AS SELECT 'text'::text"),
         Run("t"),
@@ -85,6 +107,7 @@ async fn text_and_protocol_share_one_name_space() {
         Close("t"),
         Query("EXECUTE t"),
         Query("PREPARE t AS SELECT 'again'::text"),
+        Parse("t", "SELECT 'taken'::text"),
         Parse("p", "SELECT 'protocol'::text"),
         Query("EXECUTE t; EXECUTE p"),
         Query("DEALLOCATE t"),
@@ -93,6 +116,16 @@ async fn text_and_protocol_share_one_name_space() {
         Run("p"),
         Query("DEALLOCATE ALL"),
         Query("EXECUTE t"),
+        Parse("t", "SELECT 'free'::text"),
+        Run("t"),
+        Query("PREPARE u AS SELECT 1; DEALLOCATE u"),
+        Parse("u", "SELECT 'free, too'::text"),
+        Run("u"),
+        Query("BEGIN; PREPARE v AS SELECT 1; ROLLBACK"),
+        Parse("v", "SELECT 'taken for good'::text"),
+        Query("PREPARE w AS SELECT nothing"),
+        Parse("w", "SELECT 'failed before'::text"),
+        Run("w"),
     ];
     let (mut direct, mut through) = (Raw::login_at(server.port).await, Raw::login(&plane).await);
     for step in &steps {
@@ -120,26 +153,6 @@ async fn text_and_protocol_share_one_name_space() {
         answers.push(all);
     }
     assert_eq!(answers[1], answers[0]);
-}
-
-#[tokio::test]
-async fn what_cannot_be_done_is_refused() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
-    let mut raw = Raw::login(&plane).await;
-    for (name, sql) in [("a", "SELECT 1"), ("b", "SELECT 2")] {
-        raw.send(|out| encode(&Step::Parse(name, sql), out)).await;
-        assert_eq!(answer(&mut raw).await, ["1", "Z I"]);
-    }
-    let text = |verb, place| format!("E 0A000 prepared statement \"a\" was made by a Parse message: {verb} must stand {place}");
-    ask(&mut raw, "SELECT 1; DEALLOCATE a").await;
-    assert_eq!(answer(&mut raw).await, [text("DEALLOCATE", "alone in a simple query"), "Z I".into()]);
-    raw.send(|out| encode(&Step::Parse("", "EXECUTE a"), out)).await;
-    assert_eq!(answer(&mut raw).await, [text("EXECUTE", "in a simple query"), "Z I".into()]);
-    raw.send(|out| encode(&Step::Parse("", "DEALLOCATE a"), out)).await;
-    assert_eq!(answer(&mut raw).await, [text("DEALLOCATE", "in a simple query, or by a Close message"), "Z I".into()]);
-    ask(&mut raw, "EXECUTE a").await;
-    assert_eq!(answer(&mut raw).await.len(), 4, "it is still there");
 }
 
 #[tokio::test]

@@ -333,3 +333,44 @@ async fn an_unnamed_statement_keeps_the_rows_that_its_client_was_told_of() {
         other.simple_query("ROLLBACK").await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn a_named_statement_keeps_the_rows_that_its_portal_was_described_with() {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 2).start();
+    let other = plane.client().await;
+    other.simple_query("CREATE TABLE kept (a int); INSERT INTO kept VALUES (1)").await.unwrap();
+    let mut raw = Raw::login(&plane).await;
+    for portal in [&b""[..], b"portal"] {
+        raw.send(|out| {
+            frontend::parse(out, portal, b"SELECT * FROM kept", b"");
+            frontend::parse(out, b"mine", b"SELECT * FROM kept", b"");
+            frontend::bind(out, portal, b"mine", b"\0\0\0\0\0\0");
+            frontend::describe(out, Target::Portal, portal);
+            frontend::execute(out, portal, 0);
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!(raw.tags().await, "112TDCZI");
+        other.simple_query("ALTER TABLE kept ADD COLUMN b int; ALTER TABLE kept RENAME COLUMN b TO c").await.unwrap();
+        // The only connection that knows the statement is taken.
+        other.simple_query("BEGIN").await.unwrap();
+        raw.send(|out| {
+            frontend::bind(out, b"", b"mine", b"\0\0\0\0\0\0");
+            frontend::execute(out, b"", 0);
+            frontend::sync(out);
+        })
+        .await;
+        let (tag, body) = raw.next().await.unwrap();
+        assert_eq!((tag, ErrorFields::decode(&body).unwrap().code.as_str()), (b'E', "0A000"));
+        assert_eq!(raw.tags().await, "ZI");
+        raw.send(|out| {
+            frontend::close(out, Target::Statement, b"mine");
+            frontend::close(out, Target::Statement, portal);
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!(raw.tags().await, "33ZI");
+        other.simple_query("ROLLBACK; ALTER TABLE kept DROP COLUMN c").await.unwrap();
+    }
+}

@@ -53,12 +53,17 @@ pub(crate) enum Change {
     RollbackTo(String),
     /// It ends all LISTENs.
     UnlistenAll,
+    /// It prepares a statement of this name as text.
+    Prepare(String),
+    /// It forgets the statement of this name.
+    Deallocate(String),
 }
 
 /// Reads the statements of a text of this class and these effects. `None` = none of them does anything that is followed; pins are to be made of its
 /// effects alone.
 pub(crate) fn changes(sql: &[u8], class: Class, effects: Effects) -> Option<Vec<Change>> {
-    let asked = Effects::SESSION_SETTING | Effects::SET_CONFIG | Effects::UNLISTEN | Effects::MULTI;
+    let asked =
+        Effects::SESSION_SETTING | Effects::SET_CONFIG | Effects::UNLISTEN | Effects::PREPARE_TEXT | Effects::MAY_UNPIN | Effects::MULTI;
     if !effects.intersects(asked) && class != Class::Transaction(Transaction::Savepoint) {
         return None;
     }
@@ -101,6 +106,8 @@ impl Change {
             PgsqlSession::Savepoint(name) => Self::Savepoint(name),
             PgsqlSession::RollbackTo(name) => Self::RollbackTo(name),
             PgsqlSession::UnlistenAll => Self::UnlistenAll,
+            PgsqlSession::Prepare(name) => Self::Prepare(name),
+            PgsqlSession::Deallocate(name) => Self::Deallocate(name),
             PgsqlSession::Unread => Self::Unfollowed,
         }
     }

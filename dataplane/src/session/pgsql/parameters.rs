@@ -110,7 +110,12 @@ impl Parameters {
             }
             // What is bound has been resolved; by the simple protocol it is an error.
             Change::Unfollowed | Change::Bound(_) => return Err(NotFollowed),
-            Change::Nothing | Change::Role(_) | Change::Authorization(_) | Change::UnlistenAll => {}
+            Change::Nothing
+            | Change::Role(_)
+            | Change::Authorization(_)
+            | Change::UnlistenAll
+            | Change::Prepare(_)
+            | Change::Deallocate(_) => {}
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use quorumsql_wire::sql::{Class, Effects};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::changes::Change;
+use super::responses::Named;
 use crate::identity::Identity;
 use crate::worker::scans::Scanned;
 
@@ -40,8 +41,10 @@ pub(crate) struct Statement {
     pub(crate) scanned: Rc<Scanned>,
     pub(crate) class: Class,
     pub(crate) effects: Effects,
-    /// What it does to parameters.
+    /// What it does to parameters and names.
     pub(crate) change: Option<Change>,
+    /// The client's statement that its text executes or forgets, with the client's name for it.
+    pub(crate) inner: Option<Named>,
     /// A server has parsed it once.
     pub(crate) is_proven: Cell<bool>,
     /// Counts how often a server turned out not to hold it any more.

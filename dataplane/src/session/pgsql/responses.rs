@@ -61,8 +61,8 @@ pub(crate) enum Expected {
     DescribeStatement(Option<Rc<Statement>>),
     /// The same, for us: whether the statement has the rows that its client was told of.
     OwnDescribe(Rc<Statement>),
-    /// RowDescription or NoData.
-    DescribePortal,
+    /// RowDescription or NoData; the portal's statement if the client was not told yet what rows that has.
+    DescribePortal(Option<Rc<Statement>>),
     /// Rows and an end, or COPY; the portal's statement, if that does anything to parameters.
     Execute(Option<Rc<Statement>>),
     /// CloseComplete.
@@ -224,7 +224,9 @@ impl Responses {
     /// The statement whose rows the message at the head describes.
     pub(crate) fn described(&self) -> Option<(&Rc<Statement>, Audience)> {
         match self.due.front() {
-            Some(Expected::DescribeStatement(statement)) => statement.as_ref().map(|statement| (statement, Audience::Client)),
+            Some(Expected::DescribeStatement(statement) | Expected::DescribePortal(statement)) => {
+                statement.as_ref().map(|statement| (statement, Audience::Client))
+            }
             Some(Expected::OwnDescribe(statement)) => Some((statement, Audience::Proxy)),
             _ => None,
         }
@@ -335,7 +337,7 @@ impl Responses {
                 return Ok(reply);
             }
             (tag::BIND_COMPLETE, Expected::Bind(_))
-            | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement(_) | Expected::DescribePortal) => {
+            | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement(_) | Expected::DescribePortal(_)) => {
                 self.due.pop_front();
             }
             (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute(_)) => {

@@ -30,6 +30,8 @@ pub(super) struct Told {
     pub(super) discarded: bool,
     /// The server dropped all prepared statements.
     pub(super) deallocated: bool,
+    /// It dropped those of these names.
+    pub(super) forgotten: Vec<String>,
     /// The connection ends: why.
     lost: Option<String>,
     /// The server does not keep to the protocol: what is wrong.
@@ -69,6 +71,9 @@ impl Exchange<'_> {
             && !Arc::ptr_eq(&self.client.settings, server.parameters.want())
         {
             self.client.settings = Arc::clone(server.parameters.want());
+        }
+        for name in told.forgotten {
+            self.client.statements.remove(name.as_bytes());
         }
         if told.deallocated {
             self.client.statements.clear();

@@ -9,6 +9,9 @@ use crate::session::pgsql::changes::Change;
 use crate::session::pgsql::parameters::{NotFollowed, Telling};
 use crate::session::pgsql::pins::Pin;
 
+/// Names of statements prepared as text that are remembered; a Parse of another is not refused.
+const TEXT_NAMES: usize = 1000;
+
 impl Attached {
     /// The server reports a parameter: what the client gets in place of the message; `None` = the message.
     pub(super) fn on_parameter(&mut self, body: &[u8]) -> Option<Vec<u8>> {
@@ -37,6 +40,7 @@ impl Attached {
             b"DISCARD ALL\0" => {
                 self.conn.tainted |= self.pins.outlives_discard();
                 self.pins.clear();
+                self.text_names.clear();
                 self.conn.forget_state();
                 self.parameters.discard();
                 told.discarded = true;
@@ -44,6 +48,7 @@ impl Attached {
             b"DEALLOCATE ALL\0" => {
                 self.conn.prepared.clear();
                 self.pins.end(Pin::Prepare);
+                self.text_names.clear();
                 told.deallocated = true;
             }
             b"CLOSE CURSOR ALL\0" => self.pins.end(Pin::Cursor),
@@ -64,6 +69,14 @@ impl Attached {
             Change::Authorization(true) => self.pins.end(Pin::Authorization),
             Change::Authorization(false) => self.pins.add(Pin::Authorization),
             Change::UnlistenAll => self.pins.end(Pin::Listen),
+            _ => {}
+        }
+        match &change {
+            Change::Prepare(name) if self.text_names.len() < TEXT_NAMES => self.text_names.push(name.clone()),
+            Change::Deallocate(name) => {
+                self.text_names.retain(|known| known != name);
+                told.forgotten.push(name.clone());
+            }
             _ => {}
         }
         if self.parameters.apply(&change) == Err(NotFollowed) {

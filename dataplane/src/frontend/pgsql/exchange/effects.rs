@@ -66,6 +66,11 @@ impl Attached {
         }
     }
 
+    /// The named statement that was bound to a portal, if it was bound last.
+    pub(super) fn bound_to(&self, portal: &[u8]) -> Option<&Rc<Statement>> {
+        self.bound.as_ref().filter(|(name, _)| **name == *portal).map(|(_, statement)| statement)
+    }
+
     /// The statement of a portal, if it does something to parameters.
     pub(super) fn portal(&self, name: &[u8]) -> Option<Rc<Statement>> {
         self.portals.iter().find(|(known, _)| **known == *name).map(|(_, statement)| Rc::clone(statement))

@@ -11,7 +11,7 @@ use quorumsql_wire::sql::Class;
 use super::batch::unknown_statement;
 use super::request::Done;
 use super::route::Looked;
-use super::{End, Exchange, Passing, SMALL_MESSAGE};
+use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE};
 use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::{PER_CLIENT_LIMIT, Statement, is_ours, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
@@ -36,8 +36,10 @@ impl Exchange<'_> {
                 }
                 Err(done) => done,
             }),
-            FrontendMessage::Describe(Target::Portal, _) => {
-                self.push(Expected::DescribePortal);
+            FrontendMessage::Describe(Target::Portal, portal) => {
+                let bound = self.server.as_ref().and_then(|server| server.bound_to(portal));
+                let untold = bound.filter(|statement| !self.client.told.contains_key(&statement.id)).map(Rc::clone);
+                self.push(Expected::DescribePortal(untold));
                 Ok(Done::AsIs)
             }
             FrontendMessage::Execute { portal, .. } => {
@@ -70,20 +72,27 @@ impl Exchange<'_> {
 
     fn forward_parse(&mut self, parse: Parse<'_>) -> Done {
         let statement = self.statement(parse.sql, parse.parameter_types);
+        let statement = self.with_our_name(statement);
         if let Err(fields) = self.evaluate_in_batch(&statement) {
             return self.poison(&fields);
         }
         self.client.told.remove(&statement.id);
         if parse.name.is_empty() {
             let stamp = next_id();
+            let rewritten = statement.inner.is_some().then(|| Rc::clone(&statement));
             self.client.unnamed = Some((stamp, statement));
             if let Some(server) = &mut self.server {
                 server.conn.prepared.unnamed = stamp;
             }
             self.push(Expected::Parse { audience: Audience::Client, slot: Slot::Unnamed, named: None });
-            return Done::AsIs;
+            let Some(rewritten) = rewritten else { return Done::AsIs };
+            let mut bytes = Vec::with_capacity(rewritten.sql.len() + 16);
+            frontend::parse(&mut bytes, b"", &rewritten.sql, &rewritten.types);
+            self.append(&bytes);
+            return Done::Consumed;
         }
-        if self.client.statements.contains_key(parse.name) {
+        let is_taken = |server: &Attached| server.text_names.iter().any(|name| name.as_bytes() == parse.name);
+        if self.client.statements.contains_key(parse.name) || self.server.as_ref().is_some_and(is_taken) {
             let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(parse.name));
             return self.poison(&ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text));
         }
@@ -106,6 +115,9 @@ impl Exchange<'_> {
         self.count_bind(bind.portal, known.as_ref());
         let statement = self.on_server(bind.statement, known.as_ref());
         self.note_portal(bind.portal, known.as_ref(), Some(&bind));
+        if let Some(server) = &mut self.server {
+            server.bound = known.filter(|_| !bind.statement.is_empty()).map(|statement| (bind.portal.into(), statement));
+        }
         match statement {
             Ok(None) => {
                 self.push(Expected::Bind(None));
@@ -181,7 +193,7 @@ impl Exchange<'_> {
         if self.server.as_ref().is_some_and(|server| server.reshaped == statement.id) {
             return Err(self.refuse_reshaped());
         }
-        if let Err(fields) = self.evaluate_in_batch(&statement) {
+        if let Err(fields) = self.evaluate_in_batch(&statement).and_then(|()| self.provide_inner(&statement)) {
             return Err(self.poison(&fields));
         }
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;

@@ -154,7 +154,7 @@ impl Exchange<'_> {
             return;
         }
         self.begin_unit(in_batch && tag != b'Q');
-        self.push(if ends_unit { Expected::Query(None) } else { Expected::DescribePortal });
+        self.push(if ends_unit { Expected::Query(None) } else { Expected::DescribePortal(None) });
     }
 
     /// Makes the server fail where the client's message would have stood, and gives the client our reason.

@@ -79,6 +79,8 @@ impl Exchange<'_> {
             cancelled: false,
             parameters: Parameters::new(&self.client.start, &self.client.settings),
             portals: Vec::new(),
+            bound: None,
+            text_names: Vec::new(),
             reported: false,
             failed: false,
             reshaped: 0,

@@ -142,6 +142,10 @@ struct Attached {
     parameters: Parameters,
     /// Portals of statements that do something to parameters.
     portals: Vec<(Box<[u8]>, Rc<Statement>)>,
+    /// What was bound last, and to which portal, if it is a named statement.
+    bound: Option<(Box<[u8]>, Rc<Statement>)>,
+    /// Names of statements that were prepared as text.
+    text_names: Vec<String>,
     /// The server has reported a parameter since the last transaction ended.
     reported: bool,
     /// Something has failed since the last ReadyForQuery.

@@ -1,8 +1,8 @@
 //! `PREPARE`, `EXECUTE` and `DEALLOCATE` as text, beside Parse, Bind and Close: one name space for the client, though servers know what was
 //! prepared by protocol by names of ours (pgsql-dataplane.md 4.6).
 //!
-//! `EXECUTE` of such a statement is sent with our name in place of the client's, in a simple query; `DEALLOCATE` of it is answered here. What
-//! neither can be is refused, and fails the transaction as if the server had refused it.
+//! `EXECUTE` and `DEALLOCATE` of such a statement are sent with our name in place of the client's, behind what prepares it there;
+//! `DEALLOCATE` alone in a simple query is answered here. What cannot be is refused, and fails the transaction as if the server had refused it.
 
 use std::rc::Rc;
 
@@ -15,8 +15,9 @@ use quorumsql_wire::sql::{Effects, PreparedName, PreparedUse, Scan, pgsql_prepar
 use super::Exchange;
 use super::batch::unknown_statement;
 use super::request::Done;
-use crate::session::pgsql::prepared::{Statement, is_ours};
-use crate::session::pgsql::responses::Expected;
+use crate::session::pgsql::changes::Change;
+use crate::session::pgsql::prepared::{Statement, is_ours, next_id};
+use crate::session::pgsql::responses::{Audience, Expected, Named};
 
 /// Mentions that one text may have.
 const MENTIONS: usize = 100;
@@ -34,7 +35,7 @@ impl Exchange<'_> {
         if let ([PreparedName { using: PreparedUse::Deallocate | PreparedUse::DeallocateAll, .. }], 1) = (&names[..], scan.statements) {
             return self.deallocate(&names[0]);
         }
-        let refused = names.iter().find_map(|name| self.refused(name, "alone in a simple query"));
+        let refused = names.iter().find_map(|name| self.refused(name));
         refused.map(|fields| self.refuse_query(&fields))
     }
 
@@ -58,45 +59,44 @@ impl Exchange<'_> {
         Some(self.answer_query(|out| backend::command_complete(out, tag)))
     }
 
-    /// A statement of a batch that names prepared ones: only what the server knows by the same name can be meant.
+    /// A statement of a batch that names prepared ones: what the server knows by the same name, or by a name of ours.
     pub(super) fn check_names(&self, statement: &Statement) -> Result<(), ErrorFields> {
-        if !is_naming(statement.effects) {
+        if !is_naming(statement.effects) || statement.inner.is_some() {
             return Ok(());
         }
         for name in mentions(&statement.sql)? {
-            if name.using == PreparedUse::Execute && self.client.statements.contains_key(name.name.as_bytes()) {
-                return Err(elsewhere(&name, "EXECUTE", "in a simple query"));
+            if name.using != PreparedUse::Prepare && self.client.statements.contains_key(name.name.as_bytes()) {
+                let text =
+                    format!("prepared statement \"{}\" is younger than the statement that names it: parse that one again", name.name);
+                return Err(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text));
             }
-            if let Some(fields) = self.refused(&name, "in a simple query, or by a Close message") {
+            if let Some(fields) = self.refused(&name) {
                 return Err(fields);
             }
         }
         Ok(())
     }
 
-    /// Why a mention cannot be sent; `place` is where a DEALLOCATE can stand.
-    fn refused(&self, name: &PreparedName, place: &str) -> Option<ErrorFields> {
+    /// Why a mention cannot be sent.
+    fn refused(&self, name: &PreparedName) -> Option<ErrorFields> {
         let key = name.name.as_bytes();
         match name.using {
-            PreparedUse::DeallocateAll => None,
             PreparedUse::Prepare if is_ours(key) => {
                 let text = format!("prepared statement name \"{}\" is reserved", name.name);
                 Some(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text))
             }
             PreparedUse::Execute | PreparedUse::Deallocate if is_ours(key) => Some(unknown_statement(key)),
-            _ if !self.client.statements.contains_key(key) => None,
-            PreparedUse::Prepare => {
+            PreparedUse::Prepare if self.client.statements.contains_key(key) => {
                 let text = format!("prepared statement \"{}\" already exists", name.name);
                 Some(ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text))
             }
-            PreparedUse::Deallocate => Some(elsewhere(name, "DEALLOCATE", place)),
-            PreparedUse::Execute => None,
+            _ => None,
         }
     }
 
-    /// The text of a Query with our names in place of the client's; what it executes is prepared before it. `None` = it is sent as it is.
+    /// The text of a Query with our names in place of the client's; what it names is prepared before it. `None` = it is sent as it is.
     pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32) -> Option<Vec<u8>> {
-        if !effects.intersects(Effects::EXECUTE_TEXT) || self.client.statements.is_empty() {
+        if !effects.intersects(Effects::EXECUTE_TEXT | Effects::MAY_UNPIN) || self.client.statements.is_empty() {
             return None;
         }
         let (mut text, mut done) = (Vec::new(), 0);
@@ -104,12 +104,16 @@ impl Exchange<'_> {
             let Some(statement) = self.client.statements.get(name.name.as_bytes()).map(Rc::clone) else { continue };
             self.prepare_apart(&statement);
             if let Some(server) = &mut self.server {
-                server.note_effects(statement.class, statement.effects, statement.change.as_ref().map(std::slice::from_ref), delay);
+                match name.using {
+                    PreparedUse::Deallocate => server.conn.prepared.doubt(statement.id),
+                    _ => {
+                        let changes = statement.change.as_ref().map(std::slice::from_ref);
+                        server.note_effects(statement.class, statement.effects, changes, delay);
+                    }
+                }
             }
             text.extend_from_slice(&sql[done..name.place.start]);
-            text.push(b'"');
-            text.extend_from_slice(&statement.server_name());
-            text.push(b'"');
+            quote(&mut text, &statement);
             done = name.place.end;
         }
         if done == 0 {
@@ -117,6 +121,46 @@ impl Exchange<'_> {
         }
         text.extend_from_slice(&sql[done..]);
         Some(text)
+    }
+
+    /// The same of a statement that is parsed: one whose text names a statement of the client's is the client's alone.
+    pub(super) fn with_our_name(&self, statement: Rc<Statement>) -> Rc<Statement> {
+        if !is_naming(statement.effects) || self.client.statements.is_empty() {
+            return statement;
+        }
+        let Some(name) = pgsql_prepared_names(&statement.sql, 1).and_then(|mut names| names.pop()) else { return statement };
+        let inner = match self.client.statements.get(name.name.as_bytes()) {
+            Some(inner) if name.using != PreparedUse::Prepare => Rc::clone(inner),
+            _ => return statement,
+        };
+        let mut sql = statement.sql[..name.place.start].to_vec();
+        quote(&mut sql, &inner);
+        sql.extend_from_slice(&statement.sql[name.place.end..]);
+        Rc::new(Statement {
+            id: next_id(),
+            sql: sql.into(),
+            types: statement.types.clone(),
+            scanned: Rc::clone(&statement.scanned),
+            class: statement.class.join(inner.class),
+            effects: statement.effects | inner.effects,
+            change: if name.using == PreparedUse::Execute { inner.change.clone() } else { statement.change.clone() },
+            inner: Some(Named { name: name.name.into_bytes().into(), statement: inner }),
+            schema: statement.schema,
+            ..Statement::default()
+        })
+    }
+
+    /// Makes sure that the connection holds what the text of `statement` names.
+    pub(super) fn provide_inner(&mut self, statement: &Statement) -> Result<(), ErrorFields> {
+        let Some(Named { name, statement: inner }) = &statement.inner else { return Ok(()) };
+        if self.client.statements.get(name).is_none_or(|known| known.id != inner.id) {
+            return Err(unknown_statement(name));
+        }
+        self.prepare(inner, Audience::Proxy, None);
+        if let (Some(Change::Deallocate(_)), Some(server)) = (&statement.change, &mut self.server) {
+            server.conn.prepared.doubt(inner.id);
+        }
+        Ok(())
     }
 
     /// Refuses a Query: in a transaction the server fails in its place.
@@ -156,7 +200,9 @@ fn mentions(sql: &[u8]) -> Result<Vec<PreparedName>, ErrorFields> {
     pgsql_prepared_names(sql, MENTIONS).ok_or_else(|| ErrorFields::error(sqlstate::PROGRAM_LIMIT_EXCEEDED, text()))
 }
 
-fn elsewhere(name: &PreparedName, verb: &str, place: &str) -> ErrorFields {
-    let text = format!("prepared statement \"{}\" was made by a Parse message: {verb} must stand {place}", name.name);
-    ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text)
+/// Our name for a statement, as an identifier.
+fn quote(text: &mut Vec<u8>, statement: &Statement) {
+    text.push(b'"');
+    text.extend_from_slice(&statement.server_name());
+    text.push(b'"');
 }

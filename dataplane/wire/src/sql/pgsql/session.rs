@@ -1,6 +1,7 @@
 //! The statements of a text by what they do to the session's parameters (pgsql-dataplane.md 3.7, 3.8).
 
 use super::lexer::Lexer;
+use super::prepared::{PreparedName, PreparedUse, pgsql_prepared_names};
 use super::set::{PgsqlSet, parse_pgsql_set};
 use crate::sql::keyword::Keyword;
 use crate::sql::token::Token;
@@ -40,6 +41,10 @@ pub enum PgsqlSession {
     RollbackTo(String),
     /// `UNLISTEN *`.
     UnlistenAll,
+    /// `PREPARE` of this name.
+    Prepare(String),
+    /// `DEALLOCATE` of this name.
+    Deallocate(String),
     /// A SET, RESET or savepoint statement that was not understood.
     Unread,
 }
@@ -90,10 +95,19 @@ fn statement(sql: &[u8], backslash: bool) -> PgsqlSession {
             None => Some(PgsqlSession::Nothing),
         },
         Token::Word(Keyword::Unlisten, _) if words.lexer.next() == Token::Symbol(b'*') => Some(PgsqlSession::UnlistenAll),
+        Token::Word(Keyword::Prepare | Keyword::Deallocate, _) => Some(prepared(sql)),
         Token::Word(Keyword::Select, _) => Some(words.set_config(sql).map_or(PgsqlSession::Nothing, PgsqlSession::SetConfig)),
         _ => Some(PgsqlSession::Nothing),
     };
     read.unwrap_or(PgsqlSession::Unread)
+}
+
+fn prepared(sql: &[u8]) -> PgsqlSession {
+    match pgsql_prepared_names(sql, 1).and_then(|mut names| names.pop()) {
+        Some(PreparedName { using: PreparedUse::Prepare, name, .. }) => PgsqlSession::Prepare(name),
+        Some(PreparedName { using: PreparedUse::Deallocate, name, .. }) => PgsqlSession::Deallocate(name),
+        _ => PgsqlSession::Nothing,
+    }
 }
 
 struct Words<'a> {
@@ -233,7 +247,7 @@ mod tests {
 
     #[test]
     fn statements_are_told_apart() {
-        use PgsqlSession::{Nothing, RollbackTo, Savepoint, Set, SetConfig, UnlistenAll, Unread};
+        use PgsqlSession::{Deallocate, Nothing, Prepare, RollbackTo, Savepoint, Set, SetConfig, UnlistenAll, Unread};
         let parameter = |name: &str, values: &[&str]| {
             let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
             Set(PgsqlSet::Parameter { local: false, name: name.into(), values })
@@ -251,6 +265,8 @@ mod tests {
             ("rollback work to savepoint", vec![RollbackTo("savepoint".into())]),
             ("ROLLBACK; ABORT AND CHAIN; RELEASE x", vec![Nothing, Nothing, Nothing]),
             ("SET a", vec![Unread]),
+            ("PREPARE A AS SELECT 1; EXECUTE a; DEALLOCATE PREPARE a", vec![Prepare("a".into()), Nothing, Deallocate("a".into())]),
+            ("DEALLOCATE ALL; PREPARE TRANSACTION 'x'", vec![Nothing, Nothing]),
             ("UNLISTEN c; UNLISTEN *", vec![Nothing, UnlistenAll]),
             ("SELECT set_config('app.X', 'it''s', false)", vec![config("it's", false)]),
             ("SELECT pg_catalog.set_config('app.x', '', true);", vec![config("", true)]),
