@@ -130,6 +130,47 @@ async fn copy_data_that_is_sent_without_waiting() {
     assert_eq!(server.root("demo", "SELECT count(*) FROM blind").trim(), "3");
 }
 
+/// Messages that the server ignores in COPY, those that it ends the connection for, and a good-bye, all sent at once with the COPY.
+#[tokio::test]
+async fn what_else_comes_during_copy_is_dealt_with_as_by_the_server() {
+    type Rest = fn(&mut Vec<u8>);
+    let cases: [(&str, Rest, &str, &str); 5] = [
+        ("Sync and Flush", |out| (frontend::sync(out), frame::encode(out, b'H', |_| {}), frame::encode(out, b'c', |_| {})).0, "GCZI", "1"),
+        ("a failure", |out| (frontend::sync(out), frame::encode(out, b'f', |out| out.push(0))).0, "GEZI", "0"),
+        ("a Query", |out| frontend::query(out, b"SELECT 1"), "GEE", "0"),
+        ("a Bind", |out| frontend::bind(out, b"", b"", b"\0\0\0\0\0\0"), "GEE", "0"),
+        ("a good-bye", frontend::terminate, "GEE", "0"),
+    ];
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, 1).start();
+    let other = plane.client().await;
+    other.simple_query("CREATE TABLE copied (i int)").await.unwrap();
+    for (what, rest, answer, count) in cases {
+        for port in [server.port, plane.port] {
+            let mut raw = Raw::login_at(port).await;
+            raw.send(|out| {
+                frontend::query(out, b"COPY copied FROM STDIN");
+                frame::encode(out, b'd', |out| out.extend_from_slice(b"1\n"));
+                rest(out);
+            })
+            .await;
+            assert_eq!(raw.tags().await, answer, "{what} at {port}");
+            if !answer.ends_with('I') {
+                continue;
+            }
+            raw.send(|out| frontend::query(out, b"SELECT count(*) FROM copied")).await;
+            raw.send(|out| frontend::query(out, b"TRUNCATE copied")).await;
+            let (mut seen, mut value) = (String::new(), Vec::new());
+            while !seen.ends_with("ZCZ") {
+                let (tag, body) = raw.next().await.unwrap();
+                seen.push(tag as char);
+                value = if tag == b'D' { body } else { value };
+            }
+            assert!(value.ends_with(count.as_bytes()), "{what} at {port}: {value:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_pipeline_flows_while_both_directions_are_full() {
     const PARTS: usize = 30;

@@ -180,6 +180,11 @@ impl Responses {
         self.due.is_empty() && !self.is_in_batch()
     }
 
+    /// What something is due for.
+    fn sent(&self) -> impl DoubleEndedIterator<Item = &Expected> {
+        self.due.iter().filter(|due| !matches!(due, Expected::CopyEnd))
+    }
+
     /// Whether the server throws away what comes before the next Sync.
     pub(crate) fn is_skipping(&self) -> bool {
         self.skipping
@@ -192,7 +197,7 @@ impl Responses {
 
     /// Whether the client waits for a Sync of its own to be sent before it can get ReadyForQuery.
     pub(crate) fn is_in_batch(&self) -> bool {
-        self.skipping || self.open || self.due.back().is_some_and(|last| !last.ends_with_ready())
+        self.skipping || self.open || self.sent().next_back().is_some_and(|last| !last.ends_with_ready())
     }
 
     /// The kinds of units that are not finished, in order: whether a ReadyForQuery is due at the end of each (the last may be a batch
@@ -200,7 +205,7 @@ impl Responses {
     pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
         let mut units = Vec::new();
         let mut open = false;
-        for due in self.due.iter().filter(|due| !due.is_own()) {
+        for due in self.sent().filter(|due| !due.is_own()) {
             open = true;
             if due.ends_with_ready() {
                 units.push(if matches!(due, Expected::Query(_) | Expected::Answer(_)) { Unfinished::Query } else { Unfinished::Batch });
@@ -265,7 +270,7 @@ impl Responses {
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {
             self.copy_in = CopyIn::No;
-        } else if self.due.iter().any(|due| matches!(due, Expected::Execute(_))) {
+        } else if self.due.iter().any(|due| matches!(due, Expected::Query(_) | Expected::Execute(_))) {
             self.due.push_back(Expected::CopyEnd);
         }
     }
@@ -352,9 +357,6 @@ impl Responses {
     /// A Sync that was sent ahead of the COPY data is ignored by the server and yields nothing; the first one behind the data counts.
     fn on_copy_in(&mut self) {
         self.copy_in = CopyIn::Active;
-        if !matches!(self.due.front(), Some(Expected::Execute(_))) {
-            return;
-        }
         let mut index = 1;
         while let Some(due) = self.due.get(index) {
             match due {
@@ -574,6 +576,20 @@ mod tests {
         let (seen, responses) = run(vec![Bind, Execute, CopyEnd, Sync], b"2GCZ");
         assert_eq!(seen, "....");
         assert!(responses.is_empty() && !responses.is_copy_in());
+        for (due, tags) in [
+            (vec![Query, CopyEnd], &b"GCZ"[..]),
+            (vec![Query, Sync, CopyEnd], b"GCZ"),
+            (vec![Query, Sync, CopyEnd, Sync], b"GCZZ"),
+            (vec![Query, Sync, CopyEnd, Sync], b"EZZZ"),
+            (vec![Query, CopyEnd, CopyEnd], b"GCGCZ"),
+        ] {
+            let mut responses = Responses::default();
+            due.iter().for_each(|expected| responses.push(expected.clone()));
+            assert!(!responses.is_in_batch(), "{due:?}");
+            let (seen, responses) = run(due, tags);
+            assert_eq!(seen, ".".repeat(tags.len()));
+            assert!(responses.is_idle() && !responses.is_copy_in());
+        }
         let (seen, responses) = run(vec![Bind, Execute, CopyEnd, Sync], b"2CZ");
         assert_eq!(seen, "...", "no COPY after all");
         assert!(responses.is_empty());

@@ -34,6 +34,8 @@ pub(super) struct Told {
     pub(super) forgotten: Vec<String>,
     /// The connection ends: why.
     lost: Option<String>,
+    /// The server ends it because the client does not keep to the protocol: in its words.
+    ended: Option<Box<ErrorFields>>,
     /// The server does not keep to the protocol: what is wrong.
     broken: Option<String>,
 }
@@ -89,6 +91,10 @@ impl Exchange<'_> {
         }
         if let Some(text) = told.broken {
             return Err(self.broken(text));
+        }
+        if let Some(fields) = told.ended {
+            self.server = None;
+            return Err(End::Fatal(*fields));
         }
         if let Some(cause) = told.lost {
             return self.lost(cause);
@@ -237,7 +243,9 @@ impl Attached {
             tag::ERROR => {
                 let fields = ErrorFields::decode(body).map_err(|error| error.to_string())?;
                 if ends_connection(fields.severity) {
-                    return Err(fields.message);
+                    let cause = fields.message.clone();
+                    told.ended = (fields.code == sqlstate::PROTOCOL_VIOLATION).then(|| Box::new(fields));
+                    return Err(cause);
                 }
                 if self.due.is_own_query() {
                     return Err(format!("the session's parameters cannot be set: {}", fields.message));

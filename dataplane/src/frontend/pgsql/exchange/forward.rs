@@ -87,8 +87,9 @@ impl Exchange<'_> {
             return Err(End::Quiet);
         }
         let Some(server) = &mut self.server else { return Ok(Done::Later) };
-        let was_leaving = std::mem::replace(&mut server.leaving, true);
-        if !was_leaving && (server.due.is_in_batch() || server.due.is_copy_in()) {
+        server.leaving = true;
+        if !server.terminated && (server.due.is_in_batch() || server.due.is_copy_in()) {
+            server.terminated = true;
             let mut terminate = Vec::with_capacity(HEADER_LENGTH);
             frontend::terminate(&mut terminate);
             self.append(&terminate);

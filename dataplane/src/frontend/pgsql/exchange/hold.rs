@@ -75,6 +75,7 @@ impl Exchange<'_> {
             mark,
             own: Vec::new(),
             leaving: false,
+            terminated: false,
             expired: false,
             cancelled: false,
             parameters: Parameters::new(&self.client.start, &self.client.settings),

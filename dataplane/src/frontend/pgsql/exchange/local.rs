@@ -31,6 +31,7 @@ impl Exchange<'_> {
         }
         let Some(FrontendMessage::Query(sql)) = self.whole(header, input, usize::MAX)? else { return Ok(Done::More(header.size())) };
         self.config = self.client.ctx.config();
+        self.client.unnamed = None;
         let scan = self.scan(sql);
         self.on_scanned_query(sql, &scan)
     }

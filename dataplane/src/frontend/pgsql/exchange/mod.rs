@@ -134,6 +134,8 @@ struct Attached {
     own: Vec<u8>,
     /// The client wants to leave once everything is answered.
     leaving: bool,
+    /// Its good-bye was passed on.
+    terminated: bool,
     /// The statement's deadline has passed: its error is the deadline's.
     expired: bool,
     /// The client has cancelled it.
