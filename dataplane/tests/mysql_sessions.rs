@@ -163,6 +163,7 @@ async fn tracked_state_follows_its_client(proxy: &Proxy) {
     }
     assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
     a_schema_that_is_missing_at_login_can_be_left(proxy).await;
+    a_schema_that_is_dropped_can_be_made_again(proxy).await;
     a.disconnect().await.unwrap();
     b.disconnect().await.unwrap();
 }
@@ -175,6 +176,21 @@ async fn a_schema_that_is_missing_at_login_can_be_left(proxy: &Proxy) {
     run(&mut client, &["USE other"]).await;
     assert_eq!(text(&mut client, "SELECT DATABASE()").await, "other");
     client.disconnect().await.unwrap();
+}
+
+/// A session without a schema goes on behind one that has one, and makes its own anew.
+async fn a_schema_that_is_dropped_can_be_made_again(proxy: &Proxy) {
+    let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+    run(&mut a, &["CREATE DATABASE doomed", "USE doomed", "DROP DATABASE doomed"]).await;
+    assert_eq!(text(&mut a, "SELECT DATABASE()").await, "NULL");
+    assert_eq!(text(&mut b, "SELECT DATABASE()").await, "demo");
+    assert_eq!(text(&mut a, "SELECT 1 + 0").await, "1");
+    assert!(a.query_drop("CREATE TABLE homeless (a INT)").await.is_err());
+    run(&mut a, &["CREATE DATABASE doomed", "USE doomed"]).await;
+    assert_eq!(text(&mut a, "SELECT DATABASE()").await, "doomed");
+    run(&mut a, &["DROP DATABASE doomed"]).await;
+    a.disconnect().await.unwrap();
+    b.disconnect().await.unwrap();
 }
 
 async fn isolation(client: &mut Conn) -> String {

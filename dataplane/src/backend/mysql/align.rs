@@ -55,6 +55,9 @@ enum Step<'a> {
     Diagnostics,
 }
 
+/// The schema in place of none: every server has it, and no tables of anybody's.
+const NO_SCHEMA: &str = "information_schema";
+
 impl Backend {
     /// `true` if [`Self::align`] has nothing to do. No wait, no allocation.
     pub(crate) fn is_aligned(&self, session: &SessionState, reads: Reads) -> bool {
@@ -142,8 +145,10 @@ impl Backend {
                 steps.push((Step::Variable(name, literal), query(&tracked::statement(name, literal))));
             }
         }
-        if !reads.no_schema && schema != Some(goal.schema) {
-            steps.push((Step::Schema(goal.schema), init_db(goal.schema)));
+        // A connection that has a schema cannot have none again, as a session has whose schema was dropped.
+        let wanted = if goal.schema.is_empty() { NO_SCHEMA } else { goal.schema };
+        if !reads.no_schema && schema != Some(goal.schema) && schema != Some(wanted) {
+            steps.push((Step::Schema(wanted), init_db(wanted)));
         }
         if let Some(id) = reads.insert_id {
             steps.push((Step::InsertId, query(&format!("DO LAST_INSERT_ID({id})"))));

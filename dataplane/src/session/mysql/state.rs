@@ -164,6 +164,7 @@ impl SessionState {
             && let Some(mode) = self.variables.get(tracked::SQL_MODE)
         {
             self.no_backslash_escapes = tracked::has_mode(mode, "NO_BACKSLASH_ESCAPES");
+            self.tells_ansi_quotes &= tracked::has_mode(mode, "ANSI_QUOTES");
         }
     }
 
