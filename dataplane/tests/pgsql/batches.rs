@@ -8,7 +8,7 @@ use quorumsql_wire::pgsql::frontend;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::bytes::Raw;
-use crate::support::{Setup, one};
+use crate::support::{Setup, in_front_of_server, one};
 
 /// Parse, Bind and Execute of a statement without parameters.
 fn run(out: &mut Vec<u8>, sql: &str) {
@@ -30,8 +30,7 @@ async fn insert_and_flush(raw: &mut Raw, value: u8) {
 
 #[tokio::test]
 async fn a_flushed_batch_is_one_transaction_until_its_sync() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE flushed (i int PRIMARY KEY)").await.unwrap();
     let count = || one(&other, "SELECT count(*) FROM flushed");
@@ -57,8 +56,7 @@ async fn a_flushed_batch_is_one_transaction_until_its_sync() {
 /// What a client leaves behind that has not sent the Sync of its last batch.
 #[tokio::test]
 async fn what_was_not_synced_is_undone_however_its_client_leaves() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE unsynced (i int PRIMARY KEY)").await.unwrap();
     let mut raw = Raw::login(&plane).await;
@@ -125,8 +123,7 @@ async fn an_answer_of_the_node_ends_a_batch_as_the_server_would() {
 
 #[tokio::test]
 async fn what_a_client_has_sent_before_its_goodbye_is_done_though_it_does_not_wait() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE done (i int)").await.unwrap();
     let opened = plane.opened();

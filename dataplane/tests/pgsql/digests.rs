@@ -1,14 +1,12 @@
 //! `stats_pgsql_query_digest`: what ran is counted, once, with its rows.
 
-use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::config::Protocol;
 
-use crate::support::{Setup, one, told};
+use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
 async fn queries_and_executions_are_counted_with_their_rows() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 4).start();
+    let (_server, plane) = in_front_of_server(4);
     plane.client().await.simple_query("CREATE TABLE counted (v int)").await.unwrap();
     let work = |client: i32| {
         let plane = &plane;

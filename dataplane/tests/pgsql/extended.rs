@@ -1,13 +1,10 @@
 //! Prepared statements, pipelining, portals.
 
-use quorumsql_chaos::servers::Postgres;
-
-use crate::support::{Setup, one, told};
+use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
 async fn statements_of_two_clients_share_one_connection() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let (first, second) = (plane.client().await, plane.client().await);
     let add = first.prepare("SELECT $1::int + 1").await.unwrap();
     let twice = second.prepare("SELECT $1::int * 2").await.unwrap();
@@ -22,8 +19,7 @@ async fn statements_of_two_clients_share_one_connection() {
 
 #[tokio::test]
 async fn statements_are_prepared_again_on_another_connection() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let (first, second) = (plane.client().await, plane.client().await);
     let statement = first.prepare("SELECT $1::int + 1").await.unwrap();
     // The connection that holds it is taken away.
@@ -35,8 +31,7 @@ async fn statements_are_prepared_again_on_another_connection() {
 
 #[tokio::test]
 async fn pipelined_batches_are_answered_in_order() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     let statement = client.prepare("SELECT $1::int").await.unwrap();
     let bad = client.prepare("SELECT 1 / $1::int").await.unwrap();
@@ -57,8 +52,7 @@ async fn pipelined_batches_are_answered_in_order() {
 
 #[tokio::test]
 async fn errors_in_transactions_and_unknown_statements() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let mut client = plane.client().await;
     client.simple_query("CREATE TABLE e (i int PRIMARY KEY)").await.unwrap();
     let insert = client.prepare("INSERT INTO e VALUES ($1)").await.unwrap();
@@ -77,8 +71,7 @@ async fn errors_in_transactions_and_unknown_statements() {
 
 #[tokio::test]
 async fn plans_are_made_anew_when_tables_change() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (server, plane) = in_front_of_server(1);
     let client = plane.client().await;
     client.simple_query("CREATE TABLE s (a int); INSERT INTO s VALUES (1)").await.unwrap();
     let old = client.prepare("SELECT * FROM s").await.unwrap();
@@ -100,8 +93,7 @@ async fn plans_are_made_anew_when_tables_change() {
 
 #[tokio::test]
 async fn nobody_gets_other_rows_than_he_was_told_of_on_another_connection() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let (first, second) = (plane.client().await, plane.client().await);
     first.simple_query("CREATE TABLE s (a int); INSERT INTO s VALUES (1)").await.unwrap();
     let (all, a) = (first.prepare("SELECT * FROM s").await.unwrap(), first.prepare("SELECT a FROM s").await.unwrap());
@@ -125,8 +117,7 @@ async fn nobody_gets_other_rows_than_he_was_told_of_on_another_connection() {
 
 #[tokio::test]
 async fn portals_are_read_in_parts_inside_a_transaction() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let mut client = plane.client().await;
     let transaction = client.transaction().await.unwrap();
     let portal = transaction.bind("SELECT i FROM generate_series(1, 10) i", &[]).await.unwrap();
@@ -145,8 +136,7 @@ async fn portals_are_read_in_parts_inside_a_transaction() {
 
 #[tokio::test]
 async fn a_long_parameter_is_streamed() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let client = plane.client().await;
     let length = client.prepare("SELECT length($1::bytea)").await.unwrap();
     let value = vec![7_u8; 5_000_000];

@@ -1,13 +1,10 @@
 //! Two clients that share server connections never see each other's state.
 
-use quorumsql_chaos::servers::Postgres;
-
-use crate::support::{Setup, one, told};
+use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
 async fn a_plain_set_follows_its_client_without_a_pin() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let (first, second) = (plane.client().await, plane.client().await);
     let looks = ["SHOW search_path", "SHOW work_mem", "SHOW DateStyle", "SHOW app.tenant"];
     second.simple_query("SET app.tenant = 'other'").await.unwrap();
@@ -32,8 +29,7 @@ async fn a_plain_set_follows_its_client_without_a_pin() {
 
 #[tokio::test]
 async fn discard_all_unpins() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let mut config = plane.config();
     config.application_name("keeper");
     let first = crate::support::connect(&config).await.unwrap();
@@ -46,8 +42,7 @@ async fn discard_all_unpins() {
 
 #[tokio::test]
 async fn a_transaction_that_its_client_leaves_is_rolled_back() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let first = plane.client().await;
     first.simple_query("CREATE TABLE left_open (i int)").await.unwrap();
     first.simple_query("BEGIN; INSERT INTO left_open VALUES (1)").await.unwrap();
@@ -59,8 +54,7 @@ async fn a_transaction_that_its_client_leaves_is_rolled_back() {
 
 #[tokio::test]
 async fn notifications_reach_an_idle_listener() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let (client, mut connection) = plane.config().connect(tokio_postgres::NoTls).await.unwrap();
     let (sender, mut notifications) = tokio::sync::mpsc::channel(10);
     tokio::spawn(async move {
@@ -78,8 +72,7 @@ async fn notifications_reach_an_idle_listener() {
 
 #[tokio::test]
 async fn a_waiter_gets_the_connection_when_a_transaction_ends() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let (first, second) = (plane.client().await, plane.client().await);
     first.simple_query("BEGIN").await.unwrap();
     let waiting = one(&second, "SELECT 5");

@@ -3,7 +3,7 @@
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_wire::pgsql::scram::Verifier;
 
-use crate::support::{Setup, connect, one, told};
+use crate::support::{Setup, connect, in_front_of_server, one, told};
 
 #[tokio::test]
 async fn clear_scram_and_md5_passwords_log_in() {
@@ -45,8 +45,7 @@ async fn failures_read_as_a_postgresql_servers() {
 
 #[tokio::test]
 async fn what_no_connection_can_be_given_is_refused_at_start_up() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     for options in ["-c search_path=pg_temp", "-c standard_conforming_strings=off"] {
         let mut config = plane.config();
         config.options(options);
@@ -56,8 +55,7 @@ async fn what_no_connection_can_be_given_is_refused_at_start_up() {
 
 #[tokio::test]
 async fn parameters_of_start_up_hold_on_shared_connections() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let mut config = plane.config();
     config.application_name("first").options("-c search_path=a,b -c TimeZone=Asia/Tokyo");
     let first = connect(&config).await.unwrap();

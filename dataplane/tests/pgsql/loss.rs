@@ -1,15 +1,12 @@
 //! The server goes away.
 
-use quorumsql_chaos::servers::Postgres;
-
-use crate::support::{Setup, one, told};
+use crate::support::{in_front_of_server, one, told};
 
 const KILL: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'demo' AND pid <> pg_backend_pid()";
 
 #[tokio::test]
 async fn an_idle_connection_that_died_is_replaced() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     for _ in 0..3 {
         assert_eq!(one(&client, "SELECT 1").await, "1");
@@ -21,8 +18,7 @@ async fn an_idle_connection_that_died_is_replaced() {
 
 #[tokio::test]
 async fn a_running_statement_fails_and_the_session_goes_on() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     let running = client.simple_query("SELECT pg_sleep(60)");
     let kill = tokio::task::spawn_blocking({
@@ -40,8 +36,7 @@ async fn a_running_statement_fails_and_the_session_goes_on() {
 
 #[tokio::test]
 async fn a_lost_transaction_reads_as_failed_until_it_is_ended() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     client.simple_query("BEGIN").await.unwrap();
     client.simple_query("SELECT 1").await.unwrap();
@@ -55,8 +50,7 @@ async fn a_lost_transaction_reads_as_failed_until_it_is_ended() {
 
 #[tokio::test]
 async fn a_pinned_session_ends_with_its_connection() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     client.simple_query("CREATE TEMP TABLE t (i int)").await.unwrap();
     let _killed = server.root("demo", KILL);

@@ -1,12 +1,11 @@
 //! Statements that were prepared by protocol, used as text, and the reverse: as on a direct connection, or refused; never another session's.
 
-use quorumsql_chaos::servers::Postgres;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend::{self, Target};
 
 use crate::bytes::Raw;
 use crate::phases::ask;
-use crate::support::Setup;
+use crate::support::in_front_of_server;
 
 /// Everything up to ReadyForQuery: tags, errors, rows and the status.
 async fn answer(raw: &mut Raw) -> Vec<String> {
@@ -54,8 +53,7 @@ fn encode(step: &Step, out: &mut Vec<u8>) {
 #[tokio::test]
 async fn text_and_protocol_share_one_name_space() {
     use Step::{Close, Parse, Query, Run};
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (server, plane) = in_front_of_server(1);
     let steps = [
         Parse("a", "SELECT $1::int + 1 AS sum"),
         Parse("B c", "SELECT 'two'::text"),
@@ -100,6 +98,14 @@ async fn text_and_protocol_share_one_name_space() {
         Run("e"),
         Run(""),
         Run("e"),
+        // A Query ends the unnamed statement, wherever it runs.
+        Parse("", "SELECT 'unnamed'::text"),
+        Run(""),
+        Query("SELECT 1"),
+        Run(""),
+        Parse("", "SELECT 'unnamed'::text"),
+        Query(""),
+        Run(""),
         // As text first: from here on the session keeps its connection.
         Query("PREPARE t AS SELECT 'text'::text"),
         Run("t"),
@@ -157,8 +163,7 @@ async fn text_and_protocol_share_one_name_space() {
 
 #[tokio::test]
 async fn nobody_reaches_the_statement_of_another_session() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let (mut owner, mut other) = (Raw::login(&plane).await, Raw::login(&plane).await);
     owner.send(|out| encode(&Step::Parse("mine", "SELECT 'secret'::text"), out)).await;
     assert_eq!(answer(&mut owner).await, ["1", "Z I"]);

@@ -11,7 +11,7 @@ use quorumsql_wire::pgsql::{frame, startup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::bytes::Raw;
-use crate::support::{Setup, quick, until};
+use crate::support::{Setup, in_front_of_server, quick, until};
 
 #[tokio::test]
 async fn before_login() {
@@ -47,8 +47,7 @@ async fn before_login() {
 
 #[tokio::test]
 async fn partial_batches_errors_and_unknown_messages() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let mut raw = Raw::login(&plane).await;
     raw.send(|out| {
         frontend::parse(out, b"a", b"SELECT $1::int", b"");
@@ -103,8 +102,7 @@ async fn partial_batches_errors_and_unknown_messages() {
 
 #[tokio::test]
 async fn copy_data_that_is_sent_without_waiting() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (server, plane) = in_front_of_server(1);
     let mut raw = Raw::login(&plane).await;
     raw.send(|out| frontend::query(out, b"CREATE TABLE blind (i int)")).await;
     assert_eq!(raw.tags().await, "CZI");
@@ -141,8 +139,7 @@ async fn what_else_comes_during_copy_is_dealt_with_as_by_the_server() {
         ("a Bind", |out| frontend::bind(out, b"", b"", b"\0\0\0\0\0\0"), "GEE", "0"),
         ("a good-bye", frontend::terminate, "GEE", "0"),
     ];
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (server, plane) = in_front_of_server(1);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE copied (i int)").await.unwrap();
     for (what, rest, answer, count) in cases {
@@ -175,8 +172,7 @@ async fn what_else_comes_during_copy_is_dealt_with_as_by_the_server() {
 async fn a_pipeline_flows_while_both_directions_are_full() {
     const PARTS: usize = 30;
     const SIZE: usize = 1 << 20;
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let Raw { socket, .. } = Raw::login(&plane).await;
     let (mut reader, mut writer) = socket.into_split();
     let write = async move {
@@ -258,8 +254,7 @@ async fn statements_that_are_too_long_and_the_end_of_service() {
 
 #[tokio::test]
 async fn a_session_knows_its_own_notifications() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let (mut listener, mut other) = (Raw::login(&plane).await, Raw::login(&plane).await);
     for sql in ["LISTEN news", "NOTIFY news, 'mine'"] {
         listener.send(|out| frontend::query(out, sql.as_bytes())).await;
@@ -287,8 +282,7 @@ async fn a_session_knows_its_own_notifications() {
 
 #[tokio::test]
 async fn malformed_messages_are_refused_as_by_the_server() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (server, plane) = in_front_of_server(1);
     let mut direct = Vec::new();
     for port in [server.port, plane.port] {
         let mut raw = Raw::login_at(port).await;
@@ -347,8 +341,7 @@ async fn malformed_messages_are_refused_as_by_the_server() {
 
 #[tokio::test]
 async fn an_unnamed_statement_keeps_the_rows_that_its_client_was_told_of() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE kept (a int); INSERT INTO kept VALUES (1)").await.unwrap();
     let mut raw = Raw::login(&plane).await;
@@ -377,8 +370,7 @@ async fn an_unnamed_statement_keeps_the_rows_that_its_client_was_told_of() {
 
 #[tokio::test]
 async fn a_named_statement_keeps_the_rows_that_its_portal_was_described_with() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let other = plane.client().await;
     other.simple_query("CREATE TABLE kept (a int); INSERT INTO kept VALUES (1)").await.unwrap();
     let mut raw = Raw::login(&plane).await;

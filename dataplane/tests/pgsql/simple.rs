@@ -2,15 +2,13 @@
 
 use bytes::Bytes;
 use futures::{SinkExt, TryStreamExt};
-use quorumsql_chaos::servers::Postgres;
 use tokio_postgres::{NoTls, SimpleQueryMessage};
 
-use crate::support::{Setup, one, told};
+use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
 async fn several_statements_errors_and_transactions() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     let messages = client.simple_query("SELECT 1; SELECT 2; CREATE TABLE t (i int)").await.unwrap();
     assert_eq!(messages.iter().filter(|message| matches!(message, SimpleQueryMessage::Row(_))).count(), 2);
@@ -27,8 +25,7 @@ async fn several_statements_errors_and_transactions() {
 
 #[tokio::test]
 async fn a_large_answer_and_a_large_statement() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     let messages = client.simple_query("SELECT i, repeat('x', i % 500) FROM generate_series(1, 50000) i").await.unwrap();
     assert_eq!(messages.iter().filter(|message| matches!(message, SimpleQueryMessage::Row(_))).count(), 50_000);
@@ -40,8 +37,7 @@ async fn a_large_answer_and_a_large_statement() {
 
 #[tokio::test]
 async fn copy_in_and_out() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     client.simple_query("CREATE TABLE c (i int, t text)").await.unwrap();
     let sink = client.copy_in::<_, Bytes>("COPY c FROM STDIN").await.unwrap();
@@ -64,8 +60,7 @@ async fn copy_in_and_out() {
 
 #[tokio::test]
 async fn a_cancel_request_stops_the_statement_and_no_other() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 2).start();
+    let (_server, plane) = in_front_of_server(2);
     let client = plane.client().await;
     let token = client.cancel_token();
     let running = client.simple_query("SELECT pg_sleep(60)");

@@ -4,7 +4,7 @@
 use quorumsql_chaos::servers::Postgres;
 use tokio_postgres::Client;
 
-use crate::support::{Plane, Setup, one, told, until};
+use crate::support::{Plane, Setup, in_front_of_server, one, told, until};
 
 /// What becomes of the connection while the state lives.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -223,8 +223,7 @@ async fn what_discard_leaves_behind_ends_with_its_connection() {
 
 #[tokio::test]
 async fn statements_prepared_by_protocol_and_sets_by_protocol_follow() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let (first, second) = (plane.client().await, plane.client().await);
     first.execute("SET work_mem = '8MB'", &[]).await.unwrap();
     first.execute("SELECT set_config('app.tenant', 'x', false)", &[]).await.unwrap();
@@ -252,8 +251,7 @@ async fn statements_prepared_by_protocol_and_sets_by_protocol_follow() {
 
 #[tokio::test]
 async fn a_reset_leads_back_to_what_was_asked_for_at_start_up() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let mut config = plane.config();
     config.options("-c work_mem=5MB -c app.tenant=mine").application_name("keeper");
     let (first, second) = (crate::support::connect(&config).await.unwrap(), plane.client().await);
@@ -318,8 +316,7 @@ async fn pins_end_with_what_made_them() {
 
 #[tokio::test]
 async fn a_server_is_asked_whether_pins_are_over() {
-    let server = Postgres::start(&[]);
-    let plane = Setup::writer(&server, 1).start();
+    let (_server, plane) = in_front_of_server(1);
     let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
     let client = plane.client().await;
     for (make, keep, end) in [

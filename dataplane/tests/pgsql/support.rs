@@ -87,6 +87,13 @@ impl Setup {
     }
 }
 
+/// A PostgreSQL server and a plane with at most so many connections to it.
+pub(crate) fn in_front_of_server(connections: u32) -> (Postgres, Plane) {
+    let server = Postgres::start(&[]);
+    let plane = Setup::writer(&server, connections).start();
+    (server, plane)
+}
+
 /// Variables with waits that are right for a test that expects one to end.
 pub(crate) fn quick() -> Variables {
     Variables {
