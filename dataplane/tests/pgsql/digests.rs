@@ -1,5 +1,7 @@
 //! `stats_pgsql_query_digest`: what ran is counted, once, with its rows.
 
+use bytes::Bytes;
+use futures::SinkExt as _;
 use quorumsql_dataplane::config::Protocol;
 
 use crate::support::{in_front_of_server, one, told};
@@ -37,4 +39,25 @@ async fn queries_and_executions_are_counted_with_their_rows() {
     assert_eq!(of("SELECT ?+?"), (400, 0, 400));
     assert_eq!(of("SELECT ?/ $1::int"), (400, 0, 0));
     assert!(plane.plane.digests(Protocol::Pgsql, false).await.is_empty());
+}
+
+/// A client that sends a Sync ahead of the COPY data, which the server ignores.
+#[tokio::test]
+async fn what_follows_a_copy_is_counted() {
+    let (_server, plane) = in_front_of_server(1);
+    let client = plane.client().await;
+    client.simple_query("CREATE TABLE copied (v int)").await.unwrap();
+    client.simple_query("BEGIN").await.unwrap();
+    for _ in 0..3 {
+        let mut sink = Box::pin(client.copy_in::<_, Bytes>("COPY copied FROM STDIN").await.unwrap());
+        sink.send(Bytes::from_static(b"1\n2\n")).await.unwrap();
+        assert_eq!(sink.as_mut().finish().await.unwrap(), 2);
+        assert_eq!(one(&client, "SELECT count(*) FROM copied WHERE v > 0").await.len(), 1);
+    }
+    client.simple_query("COMMIT").await.unwrap();
+    let rows = plane.plane.digests(Protocol::Pgsql, true).await;
+    let count = |text: &str| rows.iter().find(|row| row.text == text.as_bytes()).map(|row| (row.count, row.rows_affected + row.rows_sent));
+    assert_eq!(count("COPY copied FROM STDIN"), Some((3, 6)));
+    assert_eq!(count("SELECT count(*) FROM copied WHERE v > ?"), Some((3, 3)));
+    assert_eq!(count("COMMIT"), Some((1, 0)));
 }

@@ -110,6 +110,8 @@ pub(crate) enum Outcome {
     NotParsed(Audience, Slot),
     /// The server still holds a statement that we meant to close.
     NotClosed,
+    /// A Sync is not answered: it came during COPY.
+    Ignored,
     /// The rows of the statement have this [`super::prepared::shape`].
     Described(Audience, Rc<Statement>, u64),
 }
@@ -321,7 +323,7 @@ impl Responses {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
-            (tag::COPY_IN, Expected::Query(_) | Expected::Execute(_)) => self.on_copy_in(),
+            (tag::COPY_IN, Expected::Query(_) | Expected::Execute(_)) => self.on_copy_in(note),
             (_, Expected::Query(_)) if is_of_query(message) => {
                 if message == tag::COMMAND_COMPLETE {
                     self.copy_in = CopyIn::No;
@@ -355,7 +357,7 @@ impl Responses {
     }
 
     /// A Sync that was sent ahead of the COPY data is ignored by the server and yields nothing; the first one behind the data counts.
-    fn on_copy_in(&mut self) {
+    fn on_copy_in(&mut self, note: &mut Vec<Outcome>) {
         self.copy_in = CopyIn::Active;
         let mut index = 1;
         while let Some(due) = self.due.get(index) {
@@ -367,6 +369,7 @@ impl Responses {
                 }
                 Expected::Sync => {
                     self.due.remove(index);
+                    note.push(Outcome::Ignored);
                 }
                 _ => index += 1,
             }

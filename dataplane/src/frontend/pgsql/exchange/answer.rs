@@ -130,6 +130,11 @@ impl Exchange<'_> {
                         server.conn.prepared.unnamed = 0;
                     }
                 }
+                Outcome::Ignored => {
+                    if let Some(server) = &mut self.server {
+                        server.counts.unready();
+                    }
+                }
                 // Its name must not be used again there: the connection is closed when this session leaves it.
                 Outcome::NotClosed => {
                     if let Some(server) = &mut self.server {

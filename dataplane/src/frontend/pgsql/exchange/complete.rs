@@ -64,7 +64,10 @@ impl Attached {
             _ => {}
         }
         match change {
-            Change::Role(true) => self.pins.end(Pin::Role),
+            Change::Role(true) => {
+                self.pins.end(Pin::Role);
+                self.doubt_pins(true);
+            }
             Change::Role(false) => self.pins.add(Pin::Role),
             Change::Authorization(true) => self.pins.end(Pin::Authorization),
             Change::Authorization(false) => self.pins.add(Pin::Authorization),

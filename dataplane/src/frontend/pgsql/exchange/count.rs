@@ -89,6 +89,13 @@ impl Counts {
         self.sent.push_back(Sent::Ready);
     }
 
+    /// One Sync that was sent is not answered.
+    pub(super) fn unready(&mut self) {
+        if let Some(index) = self.sent.iter().position(|sent| matches!(sent, Sent::Ready)) {
+            self.sent.remove(index);
+        }
+    }
+
     /// The server has said `message`.
     pub(super) fn on_message(&mut self, message: u8, body: &[u8]) {
         match message {
