@@ -82,8 +82,16 @@ async fn execute(client: &mut Conn, statement: &Statement) -> String {
 }
 
 /// Statements in which the type of a parameter shows.
-const TYPED: &[&str] =
-    &["SELECT ? + 1", "SELECT ?", "SELECT COALESCE(?, 1.5)", "SELECT ? FROM ten WHERE a = 1", "SELECT 1 FROM ten WHERE a = ?"];
+const TYPED: &[&str] = &[
+    "SELECT ? + 1",
+    "SELECT ?",
+    "SELECT COALESCE(?, 1.5)",
+    "SELECT ? FROM ten WHERE a = 1",
+    "SELECT 1 FROM ten WHERE a = ?",
+    "SELECT COUNT(*) FROM ten WHERE ? > 0",
+    "SELECT CONCAT(?, 'x')",
+    "SELECT ? > '2020-01-01'",
+];
 
 /// Executions of one text by two clients in turns: a number says whose, and with what.
 const EXECUTIONS: &[&[(usize, Bound)]] = &[
@@ -96,6 +104,9 @@ const EXECUTIONS: &[&[(usize, Bound)]] = &[
     &[(0, Bound::Date), (1, Bound::Text), (0, Bound::Text), (1, Bound::Date), (1, Bound::Int)],
     &[(0, Bound::BigText), (1, Bound::Text), (0, Bound::Int), (1, Bound::Int)],
     &[(0, Bound::Text), (1, Bound::BigText), (0, Bound::Text), (1, Bound::Int)],
+    &[(0, Bound::Double), (0, Bound::Int), (1, Bound::Double), (1, Bound::UInt), (0, Bound::Double), (1, Bound::Int), (0, Bound::BigText)],
+    &[(0, Bound::Null), (0, Bound::Text), (1, Bound::Null), (1, Bound::Text), (0, Bound::Int), (1, Bound::Double), (0, Bound::Null)],
+    &[(0, Bound::Date), (0, Bound::Text), (1, Bound::Date), (1, Bound::Null), (0, Bound::Date), (1, Bound::Double), (0, Bound::Text)],
     &[(0, Bound::Int), (1, Bound::Int), (0, Bound::Double), (1, Bound::Int), (1, Bound::Double), (1, Bound::Int), (0, Bound::Int)],
 ];
 

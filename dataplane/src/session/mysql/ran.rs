@@ -15,8 +15,7 @@ pub(crate) enum Ran {
     /// None that the statement remembers.
     #[default]
     Never,
-    /// The first had values of these kinds, and those after it none of another, though perhaps more NULLs, which fit what the
-    /// first had come to.
+    /// The first had values of these kinds, and those after it none that do not fit what the first had come to.
     Alike(Arc<[ParameterKind]>),
     /// In ways that are not told apart.
     Mixed,
@@ -45,14 +44,24 @@ impl Ran {
 
 /// Whether a statement that has been brought to `first` stays there.
 fn fit(first: &[ParameterKind], kinds: &[ParameterKind]) -> bool {
-    first == kinds
-        || first.len() == kinds.len() && first.iter().zip(kinds).all(|(first, kind)| first == kind || *kind == ParameterKind::Null)
+    first == kinds || first.len() == kinds.len() && first.iter().zip(kinds).all(|(first, kind)| fits(*first, *kind))
+}
+
+/// Whether every type that takes values of kind `first` takes `kind` as well. Every type takes NULL and text; what takes a float
+/// takes any number, and what takes a decimal takes integers.
+fn fits(first: ParameterKind, kind: ParameterKind) -> bool {
+    use ParameterKind::{BigNumber, Binary, Decimal, Double, Int, Null, Text, UInt};
+    match kind {
+        Null | Text | Binary => true,
+        Int | UInt | Decimal | BigNumber => first == kind || matches!(first, Decimal | Double),
+        _ => first == kind,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ParameterKind::{Double, Int, Null, Text};
+    use ParameterKind::{Date, Decimal, Double, Int, Null, Text};
 
     type Executions = &'static [&'static [ParameterKind]];
 
@@ -65,13 +74,17 @@ mod tests {
     #[test]
     fn executions_are_alike_while_they_leave_the_statement_where_it_is() {
         let alike = |kinds: &[ParameterKind]| Ran::Alike(kinds.into());
-        let cases: [(Executions, Ran); 7] = [
+        let cases: [(Executions, Ran); 11] = [
             (&[], Ran::Never),
             (&[&[Int, Text]], alike(&[Int, Text])),
             (&[&[Int, Text], &[Int, Text]], alike(&[Int, Text])),
             (&[&[Int, Text], &[Null, Text], &[Int, Null]], alike(&[Int, Text])),
             (&[&[Int, Text], &[Double, Text]], Ran::Mixed),
-            (&[&[Int, Null], &[Int, Text]], Ran::Mixed),
+            (&[&[Int, Null], &[Int, Text], &[Text, Text]], alike(&[Int, Null])),
+            (&[&[Double], &[Int], &[Decimal], &[Double]], alike(&[Double])),
+            (&[&[Decimal], &[Int], &[Double]], Ran::Mixed),
+            (&[&[Int, Null], &[Int, Int]], Ran::Mixed),
+            (&[&[Double], &[Date]], Ran::Mixed),
             (&[&[Int], &[Double], &[Int]], Ran::Mixed),
         ];
         for (executions, expected) in cases {
