@@ -104,7 +104,15 @@ fn is_on(value: &Value) -> Option<bool> {
 }
 
 fn failure(error: Error) -> Failure {
-    let answered = matches!(&error, Error::Server(server) if !NOT_SERVING.contains(&server.code));
+    let answered = match &error {
+        Error::Server(server) => !NOT_SERVING.contains(&server.code),
+        // It speaks, and asks for a way to log in that we do not have: MySQL 9 does so for accounts that do not exist, too.
+        Error::Driver(error) => matches!(
+            error,
+            DriverError::UnknownAuthPlugin { .. } | DriverError::MysqlOldPasswordDisabled | DriverError::CleartextPluginDisabled
+        ),
+        _ => false,
+    };
     let text = match &error {
         // The words of the data plane.
         Error::Driver(DriverError::NoClientSslFlagFromServer) => "TLS: the server does not offer it".into(),
@@ -115,7 +123,27 @@ fn failure(error: Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use mysql_async::ServerError;
+
     use super::*;
+
+    #[test]
+    fn what_tells_that_a_server_answers() {
+        let told = |code| Error::Server(ServerError { code, message: String::new(), state: "HY000".into() });
+        let plugin = |name: &str| Error::Driver(DriverError::UnknownAuthPlugin { name: name.into() });
+        for (error, answered) in [
+            (told(1045), true),
+            (told(1053), false),
+            (told(1130), false),
+            (plugin("sha256_password"), true),
+            (Error::Driver(DriverError::CleartextPluginDisabled), true),
+            (Error::Driver(DriverError::ConnectionClosed), false),
+            (Error::Driver(DriverError::PacketOutOfOrder), false),
+        ] {
+            let text = error.to_string();
+            assert_eq!(failure(error).answered, answered, "{text}");
+        }
+    }
 
     #[test]
     fn answers_of_all_products() {
