@@ -20,8 +20,8 @@ pub struct KeyParts {
     pub capabilities: u64,
 }
 
-/// Shared [`KeyParts`] with their hash. Take one per session from its pool, clone it freely.
-#[derive(Clone)]
+/// Shared [`KeyParts`] with their hash. Take one per session from its pool, clone it freely. Two that share are equal at a glance.
+#[derive(Clone, PartialEq, Eq)]
 pub struct PoolKey(Arc<Hashed>);
 
 #[derive(PartialEq, Eq, Hash, Debug)]
@@ -65,14 +65,6 @@ impl PoolKey {
         self.0.hash
     }
 }
-
-impl PartialEq for PoolKey {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.0.hash == other.0.hash && self.0.parts == other.0.parts)
-    }
-}
-
-impl Eq for PoolKey {}
 
 impl fmt::Debug for PoolKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,5 @@
 //! What is remembered per digest: the rules that are still to be tried.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::rc::Rc;
@@ -10,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::evaluate::Input;
 use crate::identity::Identity;
-use crate::origin::Origin;
+use crate::origin::{Last, Origin};
 
 /// Entries per generation. Two generations are kept: what was not used while one filled up is forgotten.
 const GENERATION: usize = 4096;
@@ -64,29 +63,21 @@ impl Entry {
 
 /// What was found for one text the last time, beside what is known of the text.
 #[derive(Debug, Default)]
-pub(crate) struct LastVerdict(RefCell<Option<(Arc<Origin>, Rc<Entry>)>>);
+pub(crate) struct LastVerdict(Last<Rc<Entry>>);
 
 impl LastVerdict {
     /// Forgets it.
-    pub(crate) fn take(&mut self) {
-        self.0.take();
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// What holds for `input`, whose text is the one that this belongs to.
     pub(super) fn get(&self, stamp: u64, input: &Input<'_>) -> Option<Rc<Entry>> {
-        let mut last = self.0.borrow_mut();
-        let (origin, entry) = last.as_mut().filter(|(_, entry)| entry.stamp == stamp)?;
-        if !Arc::ptr_eq(origin, input.origin) {
-            if !entry.is_from(input.origin) {
-                return None;
-            }
-            *origin = Arc::clone(input.origin);
-        }
-        Some(Rc::clone(entry))
+        self.0.get(input.origin, |entry| entry.stamp == stamp, |entry| entry.is_from(input.origin))
     }
 
     pub(super) fn set(&self, origin: &Arc<Origin>, entry: Rc<Entry>) {
-        *self.0.borrow_mut() = Some((Arc::clone(origin), entry));
+        self.0.set(origin, entry);
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::origin::Origin;
@@ -21,10 +21,8 @@ fn origin(user: &str, schema: &str, client: &str, proxy_port: u16) -> Origin {
 }
 
 fn input(sql: &str) -> Input<'_> {
-    thread_local! {
-        static APP: &'static Arc<Origin> = Box::leak(Box::new(Arc::new(origin("app", "shop", "10.1.2.3", 6033))));
-    }
-    Input { origin: APP.with(|origin| *origin), digest: 7, digest_text: sql.as_bytes(), sql: sql.as_bytes() }
+    static APP: LazyLock<Arc<Origin>> = LazyLock::new(|| Arc::new(origin("app", "shop", "10.1.2.3", 6033)));
+    Input { origin: &APP, digest: 7, digest_text: sql.as_bytes(), sql: sql.as_bytes() }
 }
 
 /// Decision and positions of the hits, by the cache (twice) and as explained; all must agree.

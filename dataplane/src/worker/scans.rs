@@ -1,6 +1,5 @@
 //! What one worker remembers of statement texts: a text that differs from an earlier one only in its literals is not read again.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::Deref;
@@ -12,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::config::{HostgroupId, Protocol};
 use crate::identity::Identity;
-use crate::origin::Origin;
+use crate::origin::{Last, Origin};
 use crate::rules::LastVerdict;
 use crate::stats::digests::DigestEntry;
 
@@ -28,7 +27,7 @@ pub(crate) struct Scanned {
     /// The rules that its last execution had to try.
     pub(super) verdict: LastVerdict,
     /// Where its last execution was counted, and whose that was.
-    counted: RefCell<Option<(Arc<Origin>, Arc<DigestEntry>)>>,
+    counted: Last<Arc<DigestEntry>>,
 }
 
 impl Scanned {
@@ -44,19 +43,11 @@ impl Scanned {
 
     /// Where the last execution was counted, if one of `origin` that ran on `hostgroup` is counted there, too.
     pub(super) fn counted(&self, origin: &Arc<Origin>, hostgroup: Option<HostgroupId>, by_client: bool) -> Option<Arc<DigestEntry>> {
-        let mut counted = self.counted.borrow_mut();
-        let (last, entry) = counted.as_mut().filter(|(_, entry)| entry.may_count(hostgroup, by_client))?;
-        if !Arc::ptr_eq(last, origin) {
-            if !entry.is_of(origin) {
-                return None;
-            }
-            *last = Arc::clone(origin);
-        }
-        Some(Arc::clone(entry))
+        self.counted.get(origin, |entry| entry.may_count(hostgroup, by_client), |entry| entry.is_of(origin))
     }
 
     pub(super) fn set_counted(&self, origin: &Arc<Origin>, entry: &Arc<DigestEntry>) {
-        *self.counted.borrow_mut() = Some((Arc::clone(origin), Arc::clone(entry)));
+        self.counted.set(origin, Arc::clone(entry));
     }
 }
 
@@ -148,8 +139,8 @@ impl Scans {
                 Dialect::Mysql => scan_mysql(sql, options, scan),
                 Dialect::Pgsql => scan_pgsql(sql, options, scan),
             }
-            verdict.take();
-            counted.take();
+            verdict.clear();
+            counted.clear();
         }
         Rc::clone(&self.spare)
     }

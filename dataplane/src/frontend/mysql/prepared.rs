@@ -21,7 +21,7 @@ use crate::pool::PooledConnection;
 use crate::session::mysql::long_data::{LongData, Wrong};
 use crate::session::mysql::pins::Sent;
 use crate::session::mysql::state::SessionState;
-use crate::session::mysql::statements::{ClientStatement, Setting, StatementName, StatementText};
+use crate::session::mysql::statements::{ClientStatement, StatementName, StatementText};
 
 /// `ER_STMT_HAS_NO_OPEN_CURSOR`.
 const NO_OPEN_CURSOR: ErrorCode = ErrorCode { code: 1421, sqlstate: *b"HY000" };
@@ -44,9 +44,7 @@ impl Client {
             Routed::Answered(flow) => return flow,
             Routed::Run(plan) => plan,
         };
-        let state = &self.state;
-        let setting = Setting::new(&state.origin.schema, &state.names, &state.variables);
-        let text = self.worker.text(StatementText::new(sql, setting));
+        let text = self.worker.text(StatementText::new(sql, self.state.setting()));
         self.prepared_parameters = None;
         let flow = self.run(&plan, Work::Prepare { request: &request, id, text: &text }, sequence).await;
         if let Some((prepared, parameters)) = self.prepared_parameters.take()
@@ -208,7 +206,7 @@ async fn prepare_again(
     statement: &mut ClientStatement,
 ) -> Result<u32, Unsent> {
     let text = &statement.text;
-    let prepared = if text.setting.is(&session.origin.schema, &session.names, &session.variables) {
+    let prepared = if text.setting == session.setting() {
         prepare_here(server, text).await
     } else {
         let prepared = match server.change_to(session.goal().under(&text.setting)).await {

@@ -69,15 +69,22 @@ impl Client {
             let known = plan.sent.harmless_set || effects.intersects(KNOWN) || plan.sent.multiplex == Some(2);
             pins.state |= changed.untracked && !known && !work.sql().is_some_and(|sql| set_for::leaves_nothing(plan.sent.class, sql));
         }
+        self.note_prepared(&mut server, work, &answer).await;
+        self.keep_or_release(server).await;
+    }
+
+    /// What the answer means for prepared statements and their cursors.
+    async fn note_prepared(&mut self, server: &mut PooledConnection<Mysql>, work: &Work<'_>, answer: &Answer) {
         match work {
-            Work::Prepare { text, .. } => {
+            Work::Prepare { id, text, .. } => {
                 if let Some(prepared) = answer.prepared {
+                    self.prepared_parameters = Some((*id, prepared.parameters));
                     let closed = server.state.registry.add(Arc::clone(text), prepared.statement);
-                    close_on_server(&mut server, closed).await;
+                    close_on_server(server, closed).await;
                 } else if answer.error.as_ref().is_some_and(|error| error.code == error_code::MAX_PREPARED.code) {
                     // The client may try again.
                     let closed = server.state.registry.shed();
-                    close_on_server(&mut server, closed).await;
+                    close_on_server(server, closed).await;
                 }
             }
             Work::Execute { id, statement, .. } => {
@@ -88,7 +95,7 @@ impl Client {
                 let unclean = answer.error.is_some() && !statement.long_data.is_empty();
                 if unknown || unclean {
                     let closed = server.state.registry.forget_last();
-                    close_on_server(&mut server, closed).await;
+                    close_on_server(server, closed).await;
                 }
                 self.note_cursor(*id, opened);
             }
@@ -101,10 +108,6 @@ impl Client {
             }
             Work::Query(_) | Work::FieldList(_) => {}
         }
-        if let (Work::Prepare { id, .. }, Some(prepared)) = (work, answer.prepared) {
-            self.prepared_parameters = Some((*id, prepared.parameters));
-        }
-        self.keep_or_release(server).await;
     }
 
     /// What the answer could not tell, before somebody else gets the connection, who would be told. A connection that does not

@@ -118,6 +118,11 @@ impl SessionState {
         Goal { schema: &origin.schema, autocommit: *autocommit, names, variables, multi_statements: *multi_statements, last }
     }
 
+    /// What a statement is prepared under now.
+    pub(crate) fn setting(&self) -> Setting {
+        Setting::new(&self.origin.schema, &self.names, &self.variables)
+    }
+
     /// The state after login.
     pub(crate) fn new(origin: Arc<Origin>, login_charset: u8, multi_statements: bool) -> Self {
         Self {

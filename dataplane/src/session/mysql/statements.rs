@@ -29,22 +29,16 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// That of a session.
+    /// Of all variables, those that show.
     pub(crate) fn new(schema: &str, names: &Names, variables: &Variables) -> Self {
         let shown = variables.iter().filter(|(name, _)| tracked::shows_in_preparation(name));
         let variables = shown.map(|(name, literal)| (*name, literal.clone())).collect();
         Self { schema: schema.to_owned(), names: names.clone(), variables }
     }
-
-    /// Whether the session has it now.
-    pub(crate) fn is(&self, schema: &str, names: &Names, variables: &Variables) -> bool {
-        let shown = variables.iter().filter(|(name, _)| tracked::shows_in_preparation(name));
-        self.schema == schema && self.names == *names && self.variables.iter().eq(shown)
-    }
 }
 
 /// What makes two prepared statements the same on a server. The sessions of a worker share those that are equal.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub(crate) struct StatementText {
     /// Of the rest: what differs here differs.
     hash: u64,
@@ -68,14 +62,6 @@ impl StatementText {
         Arc::new(Self::new(sql, Setting::new("s", &Names::UNKNOWN, &Variables::new())))
     }
 }
-
-impl PartialEq for StatementText {
-    fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self, other) || (self.hash == other.hash && self.sql == other.sql && self.setting == other.setting)
-    }
-}
-
-impl Eq for StatementText {}
 
 impl Hash for StatementText {
     fn hash<H: Hasher>(&self, state: &mut H) {
