@@ -1,12 +1,12 @@
 //! PostgreSQL 15 of Debian.
 
-use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use tempfile::TempDir;
 
 use super::{directory, words};
-use crate::process::{Process, connects, free_port, run};
+use crate::process::{Process, Signal, connects, free_port, run, signal_pid};
 
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 const ACCOUNTS: &str =
@@ -125,11 +125,38 @@ impl Postgres {
         run(&["psql", "-X", "-h", &dir, "-p", &port, "-U", "postgres", "-d", database, "-At", "-v", "ON_ERROR_STOP=1", "-c", sql])
     }
 
+    /// kill -9 of every process of the server at once, as when its machine fails. Returns when all are gone.
+    pub fn kill_all(&mut self) {
+        self.process.signal(Signal::STOP); // it begins no more of them
+        self.backends().into_iter().for_each(|pid| signal_pid(pid, Signal::KILL));
+        self.process.kill();
+        self.wait_backends_gone();
+    }
+
     /// Starts the same server again after it was killed or stopped.
     pub fn restart(&mut self) {
         self.process.kill();
+        self.wait_backends_gone();
         self.process = Process::start("postgres", Some("postgres"), &self.argv, &self.dir.path().join("log"));
         self.wait_ready();
+    }
+
+    /// What is left of a server holds its shared memory, and it does not start while any of it is.
+    fn wait_backends_gone(&self) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.backends().is_empty() {
+            assert!(Instant::now() < end, "processes of a killed postgres still run: {:?}", self.backends());
+            thread::sleep(Duration::from_millis(10)); // the pause between two looks at the condition
+        }
+    }
+
+    /// Its processes but the first: all of them work in the data directory.
+    fn backends(&self) -> Vec<u32> {
+        let data = self.dir.path().join("data");
+        let processes = fs::read_dir("/proc").expect("/proc is mounted").flatten();
+        let works_there = |entry: &fs::DirEntry| fs::read_link(entry.path().join("cwd")).is_ok_and(|directory| directory == data);
+        let pids = processes.filter(works_there).filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| *pid != self.process.pid()).collect()
     }
 
     fn wait_ready(&mut self) {

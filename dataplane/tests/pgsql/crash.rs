@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use quorumsql_chaos::process::{run, signal_pid};
+use quorumsql_chaos::process::signal_pid;
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::config::Variables;
 use quorumsql_wire::pgsql::frame;
@@ -196,17 +196,6 @@ async fn reach(server: &Postgres, plane: &Plane, phase: &Phase, known: &[u32]) -
     (raw, found[0])
 }
 
-/// kill -9 of every process of the server at once, as when its machine fails.
-fn kill_all(server: &mut Postgres) {
-    let postmaster = server.process.pid();
-    let children = run(&["pgrep", "-P", &postmaster.to_string()]);
-    signal_pid(postmaster, Signal::STOP);
-    for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
-        signal_pid(child, Signal::KILL);
-    }
-    server.process.kill();
-}
-
 /// How often the server has begun the statement of `phase`.
 fn begun(server: &Postgres, phase: &Phase) -> usize {
     let log = server.process.output();
@@ -286,7 +275,7 @@ async fn a_whole_server_killed_in_every_phase() {
     for phase in PHASES {
         let before = begun(&server, phase);
         let (mut raw, _) = reach(&server, &plane, phase, &[]).await;
-        kill_all(&mut server);
+        server.kill_all();
         let (restarted, ()) = tokio::join!(
             tokio::task::spawn_blocking(move || {
                 server.restart();
@@ -310,7 +299,7 @@ async fn a_server_killed_between_statements() {
         ask(&mut busy, sql).await;
         assert_eq!(read(&mut busy, 1).await.0, "CZT");
     }
-    kill_all(&mut server);
+    server.kill_all();
     until("the loss is noticed", || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>() == 0).await;
     // The one waits for the server; the other has lost a transaction, which needs no server.
     ask(&mut idle, "SELECT count(*) FROM crash").await;
