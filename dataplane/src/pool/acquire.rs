@@ -15,7 +15,7 @@ use super::health::{Recovery, recovery_time};
 use super::key::PoolKey;
 use super::row::ServerRow;
 use super::slots::{Grant, Waiter};
-use super::{Dialect, Pool};
+use super::{Dialect, Pool, Suits};
 use crate::config::{HostgroupId, Server, ServerStatus, Variables};
 use crate::routing;
 use crate::worker::WorkerContext;
@@ -31,7 +31,7 @@ pub struct Request<'a, D: Dialect> {
     pub client: &'a mut Link,
     /// What the connection must be like.
     pub key: &'a PoolKey,
-    /// What a new connection needs to log in.
+    /// What a new connection needs to log in, and what an idle one must suit.
     pub login: &'a D::Login,
     /// Where.
     pub hostgroup: HostgroupId,
@@ -88,7 +88,7 @@ impl<D: Dialect> Pool<D> {
     /// `connect_timeout_server_max` in all; the session counts what fails. Cancel-safe: a place in a queue, a slot or a half-open connection is given up.
     pub async fn acquire(self: &Rc<Self>, config: &Snapshot, request: Request<'_, D>) -> Result<PooledConnection<D>, AcquireError> {
         let session = request.session.entry();
-        let entry = match self.choose(config, request.key, request.hostgroup, None) {
+        let entry = match self.choose(config, request.key, request.login, request.hostgroup, None) {
             Choice::Connection(entry) => entry,
             other => Box::pin(self.acquire_watched(other, config, request)).await?,
         };
@@ -164,7 +164,11 @@ impl<D: Dialect> Pool<D> {
                 Choice::Full(row, server) => {
                     *cause.borrow_mut() = format!("{} connections of {} are in use", row.slots.held(), server.address);
                     match self.wait_for(&ctx, &row, &server, key).await {
-                        Some(Won::Entry(entry)) => return Ok(entry),
+                        Some(Won::Entry(entry)) if D::suits(&entry.backend, login) != Suits::Not => return Ok(entry),
+                        Some(Won::Entry(mut entry)) => {
+                            choice = Choice::Slot(Self::slot_of(&mut entry), server);
+                            continue;
+                        }
                         Some(Won::Slot(slot)) => {
                             choice = Choice::Slot(slot, server);
                             continue;
@@ -179,8 +183,14 @@ impl<D: Dialect> Pool<D> {
                     self.ticker.next_tick().await;
                 }
             }
-            choice = self.choose(&ctx.config(), key, hostgroup, avoid);
+            choice = self.choose(&ctx.config(), key, login, hostgroup, avoid);
         }
+    }
+
+    /// Closes a connection and keeps its slot.
+    fn slot_of(entry: &mut Entry<D>) -> Slot {
+        D::link(&mut entry.backend).send_at_once(D::goodbye());
+        Slot::new(&entry.row)
     }
 
     async fn wait_ticks(&self, count: u64) {
@@ -190,7 +200,7 @@ impl<D: Dialect> Pool<D> {
     }
 
     /// Chooses a server by weight and takes what it has; servers at their limit leave the choice to the others.
-    fn choose(&self, config: &Snapshot, key: &PoolKey, hostgroup: HostgroupId, avoid: Option<u64>) -> Choice<D> {
+    fn choose(&self, config: &Snapshot, key: &PoolKey, login: &D::Login, hostgroup: HostgroupId, avoid: Option<u64>) -> Choice<D> {
         let candidates = config.candidates(D::PROTOCOL, hostgroup);
         let variables = &config.side(D::PROTOCOL).variables;
         let mut full: Vec<usize> = Vec::new();
@@ -208,7 +218,7 @@ impl<D: Dialect> Pool<D> {
                 Some(_) => routing::pick(candidates.len(), others, random).or_else(|| routing::pick(candidates.len(), weight, random)),
             };
             let Some(index) = picked else { break };
-            match self.take(&candidates[index], key) {
+            match self.take(&candidates[index], key, login) {
                 Choice::Full(..) => full.push(index),
                 found => return found,
             }
@@ -216,11 +226,18 @@ impl<D: Dialect> Pool<D> {
         if let Some(&first) = full.first() {
             return Choice::Full(Arc::clone(&candidates[first].row), Arc::clone(&candidates[first].server));
         }
-        self.last_resort(candidates, variables, hostgroup, key)
+        self.last_resort(candidates, variables, hostgroup, key, login)
     }
 
     /// No candidate is left: servers that this data plane shunned are taken back after a tenth of the time.
-    fn last_resort(&self, candidates: &[Candidate], variables: &Variables, hostgroup: HostgroupId, key: &PoolKey) -> Choice<D> {
+    fn last_resort(
+        &self,
+        candidates: &[Candidate],
+        variables: &Variables,
+        hostgroup: HostgroupId,
+        key: &PoolKey,
+        login: &D::Login,
+    ) -> Choice<D> {
         for candidate in candidates.iter().filter(|candidate| candidate.open) {
             if is_healthy(candidate, variables, Recovery::LastResort) {
                 let seconds = recovery_time(variables, Recovery::LastResort).unwrap_or_default().as_secs();
@@ -228,20 +245,20 @@ impl<D: Dialect> Pool<D> {
                     "Hostgroup {} has no servers available! Checking servers shunned for more than {seconds} second(s)",
                     hostgroup.0
                 );
-                return self.take(candidate, key);
+                return self.take(candidate, key, login);
             }
         }
         Choice::Nobody
     }
 
-    /// An idle connection of the candidate, or a slot, if need be that of an idle connection of another key.
-    fn take(&self, candidate: &Candidate, key: &PoolKey) -> Choice<D> {
+    /// An idle connection of the candidate, or a slot, if need be that of an idle connection that does not suit.
+    fn take(&self, candidate: &Candidate, key: &PoolKey, login: &D::Login) -> Choice<D> {
         let Candidate { server, row, .. } = candidate;
         let full = || Choice::Full(Arc::clone(row), Arc::clone(server));
         if row.slots.has_waiters() {
             return full();
         }
-        while let Some(mut entry) = self.pop_idle(row, server, key) {
+        while let Some(mut entry) = self.pop_idle(row, server, key, login) {
             if !entry.is_alive() {
                 self.discard(entry);
                 continue;
@@ -272,8 +289,8 @@ impl<D: Dialect> Pool<D> {
         full()
     }
 
-    fn pop_idle(&self, row: &ServerRow, server: &Server, key: &PoolKey) -> Option<Box<Entry<D>>> {
-        let entry = self.idle.borrow_mut().pop(row.peer, &server.tls, key)?;
+    fn pop_idle(&self, row: &ServerRow, server: &Server, key: &PoolKey, login: &D::Login) -> Option<Box<Entry<D>>> {
+        let entry = self.idle.borrow_mut().pop(row.peer, &server.tls, key, |entry| D::suits(&entry.backend, login))?;
         entry.row.cells(self.worker).free.sub(1);
         Some(entry)
     }

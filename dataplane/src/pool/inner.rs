@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::Suits;
 use super::key::PoolKey;
 use crate::tls::ServerTls;
 
@@ -59,10 +60,12 @@ impl<T> Default for IdleLists<T> {
 }
 
 impl<T: Listed> IdleLists<T> {
-    /// Takes the youngest of a list.
-    pub(crate) fn pop(&mut self, peer: u64, tls: &ServerTls, key: &PoolKey) -> Option<T> {
+    /// Takes the youngest of a list that suits well, else the youngest that suits fairly.
+    pub(crate) fn pop(&mut self, peer: u64, tls: &ServerTls, key: &PoolKey, suits: impl Fn(&T) -> Suits) -> Option<T> {
         let list = self.lists.get_mut(&place(peer, tls, key))?.iter_mut().find(|list| list.is(peer, tls, key))?;
-        list.items.pop()
+        let youngest = |wanted| list.items.iter().rposition(|item| suits(item) == wanted);
+        let at = youngest(Suits::Well).or_else(|| youngest(Suits::Fairly))?;
+        Some(list.items.remove(at))
     }
 
     /// The youngest few of a list, oldest first: a choice among them must not cost more than it saves.
@@ -179,9 +182,19 @@ mod tests {
             (2, &ServerTls::Disable, vec![4]),
             (1, &other_tls, vec![]),
         ] {
-            assert_eq!(numbers(idle.pop(peer, tls, &key("a"))), expected);
+            assert_eq!(numbers(idle.pop(peer, tls, &key("a"), |_| Suits::Well)), expected);
         }
         assert_eq!(idle.len(), 2);
+    }
+
+    #[test]
+    fn one_that_suits_well_comes_before_one_that_suits() {
+        let mut idle = IdleLists::default();
+        (0..6).for_each(|number| idle.push(thing(1, &ServerTls::Disable, "a", number)));
+        let suits = |thing: &Thing| [Suits::Not, Suits::Fairly, Suits::Well][thing.number as usize % 3];
+        let taken: Vec<_> = (0..5).map(|_| numbers(idle.pop(1, &ServerTls::Disable, &key("a"), suits))).collect();
+        assert_eq!(taken, [vec![5], vec![2], vec![4], vec![1], vec![]]);
+        assert_eq!(numbers(idle.pop(1, &ServerTls::Disable, &key("a"), |_| Suits::Fairly)), [3]);
     }
 
     #[test]

@@ -57,13 +57,24 @@ use connection::Entry;
 use inner::IdleLists;
 use key::Keys;
 
+/// How well a backend suits a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Suits {
+    /// It must not have it.
+    Not,
+    /// It can have it, if there is none that suits better.
+    Fairly,
+    /// It is as good as any.
+    Well,
+}
+
 /// What the pool must know of a protocol.
 pub trait Dialect: Sized + 'static {
     /// Which one.
     const PROTOCOL: Protocol;
     /// A connection to a server, logged in. Box it if it is big: it is moved per statement.
     type Backend: 'static;
-    /// What a login needs beside the key: secrets, the client's TLS facts.
+    /// What a login needs beside the key (secrets, the client's TLS facts), and what else the session's connections must suit.
     type Login;
     /// A backend without its worker.
     type Parcel: Send + 'static;
@@ -78,6 +89,11 @@ pub trait Dialect: Sized + 'static {
 
     /// The backend's socket.
     fn link(backend: &mut Self::Backend) -> &mut Link;
+
+    /// How well an idle backend suits a session of this login, which is asked of those with its key.
+    fn suits(_backend: &Self::Backend, _login: &Self::Login) -> Suits {
+        Suits::Well
+    }
 
     /// An idle backend said something; false closes it.
     fn on_idle_bytes(_backend: &mut Self::Backend, _bytes: &Chunk) -> bool {

@@ -3,6 +3,7 @@
 mod batches;
 mod bytes;
 mod crash;
+mod custom;
 mod digests;
 mod extended;
 mod fake;

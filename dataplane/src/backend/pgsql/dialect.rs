@@ -10,7 +10,8 @@ use quorumsql_wire::pgsql::sqlstate;
 
 use super::{BackendError, Credentials, PgBackend, connect};
 use crate::config::{Protocol, Server};
-use crate::pool::{ConnectError, Dialect, Fault, PoolKey, ServerError};
+use crate::pool::{ConnectError, Dialect, Fault, PoolKey, ServerError, Suits};
+use crate::session::pgsql::custom::CustomNames;
 use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::link::{Link, LinkParcel};
@@ -19,11 +20,13 @@ use crate::worker::link::{Link, LinkParcel};
 #[derive(Debug)]
 pub(crate) struct Pgsql;
 
-/// What a login needs beside the pool key.
+/// What a login needs beside the pool key, and what an idle connection must suit.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Login {
     /// Password as stored.
     pub(crate) password: String,
+    /// Parameters of its own that the session has named: a connection that knows others is not for it.
+    pub(crate) names: CustomNames,
 }
 
 /// An idle connection on its way to another worker.
@@ -37,6 +40,7 @@ struct PgParts {
     scanner: Scanner,
     prepared: crate::session::pgsql::prepared::Prepared,
     have: Arc<crate::session::pgsql::settings::Settings>,
+    names: CustomNames,
     defaults: super::Report,
     report: super::Report,
     owners: (u32, u32),
@@ -59,6 +63,15 @@ impl Dialect for Pgsql {
         &mut backend.link
     }
 
+    fn suits(backend: &Self::Backend, login: &Login) -> Suits {
+        match (backend.names.len(), login.names.len()) {
+            (0, 0) => Suits::Well,
+            _ if !backend.names.is_within(&login.names) => Suits::Not,
+            (known, wanted) if known == wanted => Suits::Well,
+            _ => Suits::Fairly,
+        }
+    }
+
     fn on_idle_bytes(backend: &mut Self::Backend, bytes: &Chunk) -> bool {
         backend.on_idle_bytes(bytes)
     }
@@ -72,19 +85,36 @@ impl Dialect for Pgsql {
     }
 
     fn pack(backend: Self::Backend) -> io::Result<Parcel> {
-        let PgBackend { link, scanner, rest, prepared, have, defaults, report, unsure, writer, key, .. } = *backend;
+        let PgBackend { link, scanner, rest, prepared, have, names, defaults, report, unsure, writer, key, .. } = *backend;
         let owners = (unsure, writer);
         if rest.is_some() {
             return Err(io::Error::other("half a message has arrived"));
         }
-        Ok(Parcel { link: link.into_parcel()?, backend: Box::new(PgParts { scanner, prepared, have, defaults, report, owners, key }) })
+        Ok(Parcel {
+            link: link.into_parcel()?,
+            backend: Box::new(PgParts { scanner, prepared, have, names, defaults, report, owners, key }),
+        })
     }
 
     fn unpack(parcel: Parcel, ctx: &WorkerContext) -> io::Result<Self::Backend> {
-        let PgParts { scanner, prepared, have, defaults, report, owners: (unsure, writer), key } = *parcel.backend;
+        let PgParts { scanner, prepared, have, names, defaults, report, owners: (unsure, writer), key } = *parcel.backend;
         let link = Link::from_parcel(parcel.link, ctx.chunks().clone())?;
         let status = quorumsql_wire::pgsql::backend::TransactionStatus::Idle;
-        Ok(Box::new(PgBackend { link, scanner, rest: None, status, prepared, have, defaults, unsure, writer, report, key, tainted: false }))
+        Ok(Box::new(PgBackend {
+            link,
+            scanner,
+            rest: None,
+            status,
+            prepared,
+            have,
+            names,
+            defaults,
+            unsure,
+            writer,
+            report,
+            key,
+            tainted: false,
+        }))
     }
 }
 
@@ -97,7 +127,7 @@ impl From<BackendError> for ConnectError {
             }
             BackendError::Io(error) => Self::Io(error),
             BackendError::Tls(error) => Self::Tls(error),
-            BackendError::Auth(_) => Self::Unusable(error.to_string()),
+            BackendError::Auth(_) | BackendError::Unsuitable => Self::Unusable(error.to_string()),
             BackendError::Closed | BackendError::Protocol(_) | BackendError::Unexpected(_) => Self::Protocol(error.to_string()),
         }
     }

@@ -16,6 +16,7 @@ use quorumsql_wire::pgsql::{frame, startup};
 use super::tls::encrypt;
 use super::{BackendError, CancelKey, PgBackend};
 use crate::config::Server;
+use crate::session::pgsql::custom::CustomNames;
 use crate::session::pgsql::prepared::Prepared;
 use crate::worker::WorkerContext;
 use crate::worker::link::{Endpoint, Link};
@@ -93,6 +94,7 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
         status: TransactionStatus::Idle,
         prepared: Prepared::default(),
         have: Arc::default(),
+        names: CustomNames::default(),
         defaults: Vec::new(),
         unsure: 0,
         writer: 0,

@@ -14,6 +14,7 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::scanner::{Scanner, Step};
 
 use crate::config::ServerAddress;
+use crate::session::pgsql::custom::CustomNames;
 use crate::session::pgsql::prepared::Prepared;
 use crate::session::pgsql::settings::Settings;
 use crate::tls::{ServerTls, TlsError};
@@ -23,6 +24,7 @@ use crate::worker::link::Link;
 pub(crate) use cancel::send_cancel;
 pub(crate) use dialect::{Login, Pgsql};
 pub(crate) use login::{Credentials, connect, nonce};
+pub(crate) use round_trip::Wanted;
 
 /// PostgreSQL 18 reports 16 parameters; a server that invents names is not followed.
 const REPORT_LIMIT: usize = 64;
@@ -40,6 +42,8 @@ pub(crate) struct PgBackend {
     pub(crate) prepared: Prepared,
     /// Settings that we have set on it.
     pub(crate) have: Arc<Settings>,
+    /// Parameters of an application's own that it knows.
+    pub(crate) names: CustomNames,
     /// Its ParameterStatus values when it was new.
     pub(crate) defaults: Report,
     /// The session that has called what may have left state behind that nobody saw; 0 = none.
@@ -84,6 +88,9 @@ pub(crate) enum BackendError {
     /// We cannot prove who we are.
     #[error("server login failed: {0}")]
     Auth(#[from] quorumsql_wire::pgsql::auth::ClientAuthError),
+    /// It knows parameters of an application's own that the session has never named.
+    #[error("it knows custom parameters of another client")]
+    Unsuitable,
     /// TLS was wanted and there is none.
     #[error("TLS: {0}")]
     Tls(#[from] TlsError),
@@ -112,11 +119,11 @@ impl PgBackend {
         std::str::from_utf8(value).ok()
     }
 
-    /// DISCARD ALL has been done on it.
+    /// DISCARD ALL has been done on it. It may still know names that nobody saw.
     pub(crate) fn forget_state(&mut self) {
         self.prepared.clear();
         self.have = Arc::default();
-        (self.unsure, self.writer) = (0, 0);
+        self.writer = 0;
     }
 
     /// Its value of `name` when it was new.

@@ -8,34 +8,69 @@ use quorumsql_wire::pgsql::frontend;
 use quorumsql_wire::pgsql::scanner::Step;
 
 use super::{BackendError, PgBackend};
+use crate::session::pgsql::custom::{CustomNames, LIMIT};
 use crate::session::pgsql::responses::ends_connection;
-use crate::session::pgsql::settings::Settings;
+use crate::session::pgsql::settings::{Settings, reset};
+
+/// What a session needs of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'s> {
+    /// Its id.
+    pub(crate) session: u32,
+    pub(crate) settings: &'s Arc<Settings>,
+    /// Parameters of its own that it has named: all that the connection knows are among them, and it is to know all of them.
+    pub(crate) names: &'s CustomNames,
+    /// It looks at sequences, so that somebody else's are in its way.
+    pub(crate) reads_sequences: bool,
+}
+
+/// Names of parameters that functions of the database's own mention, or that are set for one, a role or a database, and that the server knows with
+/// an empty value: what an application has named there and was taken away. Run behind DISCARD ALL, which restores every other value.
+const NAMES_OF_FUNCTIONS: &str = "SELECT DISTINCT pg_catalog.lower(name) FROM (\
+    SELECT pg_catalog.concat_ws(' ', prosrc, proconfig::pg_catalog.text) FROM pg_catalog.pg_proc \
+    WHERE oid OPERATOR(pg_catalog.>=) 16384 AND (prosrc OPERATOR(pg_catalog.~~*) '%set%' OR proconfig IS NOT NULL) \
+    UNION ALL SELECT setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting) AS texts (text), \
+    LATERAL (SELECT (pg_catalog.regexp_matches(text, '[[:alpha:]_]\\w*(?:\\.\\w+)+', 'g'))[1]) AS names (name) \
+    WHERE pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.=) ''";
 
 impl PgBackend {
-    /// Whether `session`, which wants these settings, can use the connection as it is. Somebody else's sequences are in its way only if it
-    /// `reads_sequences`.
-    pub(crate) fn suits(&self, session: u32, want: &Arc<Settings>, reads_sequences: bool) -> bool {
-        let is_foreign = |owner| owner != 0 && owner != session;
-        let has_settings = Arc::ptr_eq(&self.have, want) || self.have == *want;
-        has_settings && !is_foreign(self.unsure) && !(reads_sequences && is_foreign(self.writer))
+    /// Whether a session can use the connection as it is.
+    pub(crate) fn suits(&self, wanted: Wanted<'_>) -> bool {
+        let is_foreign = |owner| owner != 0 && owner != wanted.session;
+        let has_settings = Arc::ptr_eq(&self.have, wanted.settings) || self.have == *wanted.settings;
+        let has_names = self.names.len() == wanted.names.len();
+        has_settings && has_names && !is_foreign(self.unsure) && !(wanted.reads_sequences && is_foreign(self.writer))
     }
 
-    /// Makes the connection suit `session`.
+    /// Makes the connection suit a session.
     ///
     /// # Errors
-    /// A value that the server refuses ([`BackendError::Server`]), or a lost connection; close it in both cases.
-    pub(crate) async fn adapt(&mut self, session: u32, want: &Arc<Settings>, reads_sequences: bool) -> Result<(), BackendError> {
+    /// A value that the server refuses ([`BackendError::Server`]), a lost connection, or one that knows more than the session may see
+    /// ([`BackendError::Unsuitable`]); close it in each case.
+    pub(crate) async fn adapt(&mut self, wanted: Wanted<'_>) -> Result<(), BackendError> {
+        let Wanted { session, settings, names, reads_sequences } = wanted;
         if self.unsure != 0 && self.unsure != session {
             self.reset().await?;
+        }
+        if !self.names.is_within(names) {
+            return Err(BackendError::Unsuitable);
         }
         if reads_sequences && self.writer != session && self.writer != 0 {
             self.run("DISCARD SEQUENCES").await?;
             self.writer = 0;
         }
-        if let Some(sql) = want.align(&self.have) {
+        let mut sql = String::new();
+        for name in names.missing_in(&self.names) {
+            reset(&mut sql, name);
+        }
+        sql.extend(settings.align(&self.have));
+        if !sql.is_empty() {
             self.run(&sql).await?;
         }
-        self.have = Arc::clone(want);
+        self.have = Arc::clone(settings);
+        if self.names.len() != names.len() {
+            self.names = names.clone();
+        }
         Ok(())
     }
 
@@ -49,6 +84,16 @@ impl PgBackend {
         }
         self.run("DISCARD ALL").await?;
         self.forget_state();
+        if std::mem::take(&mut self.unsure) != 0 {
+            // What the server does not say, nobody knows.
+            let names = self.column(NAMES_OF_FUNCTIONS).await.map_err(|error| match error {
+                BackendError::Server(_) => BackendError::Unsuitable,
+                other => other,
+            })?;
+            for name in names {
+                self.names.add(&name).map_err(|_| BackendError::Unsuitable)?;
+            }
+        }
         Ok(())
     }
 
@@ -60,8 +105,15 @@ impl PgBackend {
         self.run("").await
     }
 
-    /// Runs `sql` by the simple protocol and throws its rows away. A Query destroys the unnamed statement.
+    /// Runs `sql` by the simple protocol and throws its rows away.
     async fn run(&mut self, sql: &str) -> Result<(), BackendError> {
+        self.column(sql).await.map(drop)
+    }
+
+    /// Runs `sql` by the simple protocol and returns the first values of its rows, of as many as the pool follows names and one more. A Query
+    /// destroys the unnamed statement.
+    async fn column(&mut self, sql: &str) -> Result<Vec<String>, BackendError> {
+        let mut values = Vec::new();
         let mut request = Vec::with_capacity(sql.len() + 6);
         frontend::query(&mut request, sql.as_bytes());
         self.link.send_bytes(&request).await?;
@@ -83,6 +135,12 @@ impl PgBackend {
             loop {
                 let size = match self.scanner.next(&chunk)? {
                     Step::Need => break,
+                    Step::Start { tag: tag::DATA_ROW, body, size } => {
+                        if values.len() <= LIMIT {
+                            values.extend(first_value(body));
+                        }
+                        size
+                    }
                     Step::Rest { size } | Step::Start { size, .. } => size,
                     Step::Whole { tag: tag::PARAMETER_STATUS, body, size } => {
                         let body = body.to_vec();
@@ -105,7 +163,7 @@ impl PgBackend {
                         }
                         return match refused {
                             Some(fields) => Err(BackendError::Server(Box::new(fields))),
-                            None => Ok(()),
+                            None => Ok(values),
                         };
                     }
                     Step::Whole { size, .. } => size,
@@ -115,4 +173,10 @@ impl PgBackend {
             self.rest = (!chunk.is_empty()).then_some(chunk);
         }
     }
+}
+
+/// The first value of a DataRow, if it is not NULL: behind the number of columns (2) comes its length (4).
+fn first_value(row: &[u8]) -> Option<String> {
+    let length = usize::try_from(i32::from_be_bytes(*row.get(2..)?.first_chunk()?)).ok()?;
+    Some(String::from_utf8_lossy(row.get(6..)?.get(..length)?).into_owned())
 }

@@ -14,12 +14,13 @@ use quorumsql_wire::pgsql::{WireError, frame, sqlstate};
 
 use super::worker::{PgWorker, WelcomeKey, cancel, variables};
 use super::{Client, Newcomer, shutdown};
-use crate::backend::pgsql::{BackendError, Login, Pgsql, nonce};
+use crate::backend::pgsql::{BackendError, Login, Pgsql, Wanted, nonce};
 use crate::config::{Protocol, User};
 use crate::frontend::tls;
 use crate::limits::Permit;
 use crate::origin::Origin;
 use crate::pool::{AcquireError, KeyParts, Pool, PoolKey, Request};
+use crate::session::pgsql::custom::CustomNames;
 use crate::session::pgsql::prepared::Told;
 use crate::session::pgsql::settings::Settings;
 use crate::tls::{ALPN_POSTGRESQL, ClientTls};
@@ -146,7 +147,8 @@ async fn dialogue(link: &mut Link, session: &SessionGuard, ctx: &Rc<WorkerContex
     let startup = fixed.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let pool = Pool::of(ctx);
     let key = pool.key(KeyParts { user: name.clone(), database: database.clone(), startup, ..KeyParts::default() });
-    let login = Login { password: user.password.clone() };
+    let names = CustomNames::among(settings.iter().map(|(name, _)| name));
+    let login = Login { password: user.password.clone(), names };
     let origin = ctx.origin(link, &name, &database);
     let mut entrant = Entrant { worker, pool, key, login, origin, settings, places: (place, user_place) };
     backend::authentication_ok(&mut out);
@@ -304,10 +306,16 @@ async fn welcome(
         return Ok(());
     }
     let probe = async {
-        let request = Request { session, client: link, key: &entrant.key, login: &entrant.login, hostgroup: user.default_hostgroup };
-        let mut server = entrant.pool.acquire(&config, request).await?;
-        let aligned = server.adapt(session.id(), &Arc::new(entrant.settings.clone()), false).await;
-        Ok::<_, AcquireError>((server, aligned))
+        let Login { names, .. } = &entrant.login;
+        let wanted = Wanted { session: session.id(), settings: &Arc::new(entrant.settings.clone()), names, reads_sequences: false };
+        loop {
+            let request = Request { session, client: link, key: &entrant.key, login: &entrant.login, hostgroup: user.default_hostgroup };
+            let mut server = entrant.pool.acquire(&config, request).await?;
+            match server.adapt(wanted).await {
+                Err(BackendError::Unsuitable) => {}
+                aligned => return Ok::<_, AcquireError>((server, aligned)),
+            }
+        }
     };
     match ctx.ticker().guard(PROBE_LIMIT, Box::pin(probe)).await {
         Ok(Ok((server, Ok(())))) => {

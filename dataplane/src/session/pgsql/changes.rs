@@ -1,8 +1,10 @@
 //! What a statement does to the session's parameters once it has succeeded (pgsql-dataplane.md 3.8).
 
+use super::custom;
 use quorumsql_wire::pgsql::frontend::Bind;
 use quorumsql_wire::sql::{
     Class, Effects, PgsqlConfig, PgsqlConfigValue, PgsqlSession, PgsqlSet, Transaction, TransactionModes, parse_pgsql_session,
+    sets_only_plain_names,
 };
 
 /// Parameters that are more than a value, or whose value the lexer here depends on: setting one keeps the connection.
@@ -20,11 +22,12 @@ const VALUE_LIMIT: usize = 1024;
 /// Statements of one text that are followed.
 const STATEMENTS: usize = 1000;
 
-/// One parameter and its value, as `set_config` takes it.
+/// One parameter, in lower case, and its value as `set_config` takes it; `None` = for the transaction only, which is told of an application's
+/// own parameters alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Setting {
     pub(crate) name: String,
-    pub(crate) value: String,
+    pub(crate) value: Option<String>,
 }
 
 /// What one statement does when it has succeeded.
@@ -43,6 +46,8 @@ pub(crate) enum Change {
     ResetAll,
     /// It changes what cannot be followed.
     Unfollowed,
+    /// The same, and it may be an application's own parameter whose name nobody knows.
+    Unnamed,
     /// It sets the role; `true` = back to none.
     Role(bool),
     /// It sets the session's user; `true` = back to the one that logged in.
@@ -62,19 +67,27 @@ pub(crate) enum Change {
 /// Reads the statements of a text of this class and these effects. `None` = none of them does anything that is followed; pins are to be made of its
 /// effects alone.
 pub(crate) fn changes(sql: &[u8], class: Class, effects: Effects) -> Option<Vec<Change>> {
-    let asked =
-        Effects::SESSION_SETTING | Effects::SET_CONFIG | Effects::UNLISTEN | Effects::PREPARE_TEXT | Effects::MAY_UNPIN | Effects::MULTI;
+    let sets = Effects::SESSION_SETTING | Effects::SET_CONFIG;
+    let asked = sets | Effects::TRANSACTION_SETTING | Effects::UNLISTEN | Effects::PREPARE_TEXT | Effects::MAY_UNPIN | Effects::MULTI;
     if !effects.intersects(asked) && class != Class::Transaction(Transaction::Savepoint) {
         return None;
     }
-    let changes: Vec<Change> = parse_pgsql_session(sql, false, STATEMENTS)?.into_iter().map(Change::of).collect();
-    let sets = effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG);
-    (sets || changes.iter().any(|change| *change != Change::Nothing)).then_some(changes)
+    let Some(read) = parse_pgsql_session(sql, false, STATEMENTS) else { return Some(vec![Change::Unnamed]) };
+    let mut changes: Vec<Change> = read.into_iter().map(Change::of).collect();
+    if !is_followed(effects, &changes) && !sets_only_plain_names(sql) {
+        changes.push(Change::Unnamed);
+    }
+    (effects.intersects(sets) || changes.iter().any(|change| *change != Change::Nothing)).then_some(changes)
 }
 
 /// Whether the SETs in a text, and its calls of `set_config`, are all among `changes`.
 pub(crate) fn is_followed(effects: Effects, changes: &[Change]) -> bool {
     !effects.intersects(Effects::SET_CONFIG) || matches!(changes, [Change::Set(_) | Change::Bound(_) | Change::Role(_)])
+}
+
+/// Whether nobody knows what a text sets that is not followed.
+pub(crate) fn is_unnamed(changes: Option<&[Change]>) -> bool {
+    changes.is_none_or(|all| matches!(all.last(), None | Some(Change::Unnamed)))
 }
 
 fn is_unfollowed(name: &str) -> bool {
@@ -92,8 +105,8 @@ impl Change {
     pub(crate) fn bind(&self, bind: &Bind<'_>) -> Self {
         match (self, bind.arguments()) {
             // A text is the same in both formats.
-            (Self::Bound(calls), Ok(arguments)) => Self::of_calls(calls, &arguments.values).unwrap_or(Self::Unfollowed),
-            (Self::Bound(_), Err(_)) => Self::Unfollowed,
+            (Self::Bound(calls), Ok(arguments)) => Self::of_calls(calls, &arguments.values).unwrap_or(Self::Unnamed),
+            (Self::Bound(_), Err(_)) => Self::Unnamed,
             (other, _) => other.clone(),
         }
     }
@@ -108,14 +121,37 @@ impl Change {
             PgsqlSession::UnlistenAll => Self::UnlistenAll,
             PgsqlSession::Prepare(name) => Self::Prepare(name),
             PgsqlSession::Deallocate(name) => Self::Deallocate(name),
-            PgsqlSession::Unread => Self::Unfollowed,
+            PgsqlSession::Unread => Self::Unnamed,
         }
+    }
+
+    /// The application's own parameters whose names make no difference to it: it only sets them.
+    pub(crate) fn foreseen(&self) -> impl Iterator<Item = &str> {
+        let calls: &[PgsqlConfig] = if let Self::Bound(calls) = self { calls } else { &[] };
+        let bound = calls.iter().filter_map(|call| match &call.name {
+            PgsqlConfigValue::Literal(name) if custom::is_custom(name) && !name.bytes().any(|byte| byte.is_ascii_uppercase()) => {
+                Some(&**name)
+            }
+            _ => None,
+        });
+        self.custom_names().chain(bound)
+    }
+
+    /// The application's own parameters of which it sets any, or takes the value away.
+    pub(crate) fn custom_names(&self) -> impl Iterator<Item = &str> {
+        let (set, reset): (&[Setting], _) = match self {
+            Self::Set(settings) => (settings, None),
+            Self::Reset(name) => (&[], Some(name)),
+            _ => (&[], None),
+        };
+        set.iter().map(|setting| &setting.name).chain(reset).map(String::as_str).filter(|name| custom::is_custom(name))
     }
 
     fn of_set(set: PgsqlSet) -> Self {
         match set {
+            PgsqlSet::Parameter { local: true, name, .. } => Self::local(name),
             // For the transaction only; and the seed has a pin of its own.
-            PgsqlSet::Parameter { local: true, .. } | PgsqlSet::Transaction(_) | PgsqlSet::Seed => Self::Nothing,
+            PgsqlSet::Transaction(_) | PgsqlSet::Seed => Self::Nothing,
             PgsqlSet::Parameter { name, values: None, .. } | PgsqlSet::Reset(name) => Self::reset(name),
             PgsqlSet::Parameter { name, values: Some(values), .. } => Self::set(name, &values),
             PgsqlSet::ResetAll => Self::ResetAll,
@@ -130,17 +166,30 @@ impl Change {
             name if name.starts_with("transaction_") => Self::Nothing,
             name if name == "session_authorization" => Self::Authorization(true),
             name if name == "role" => Self::Role(true),
+            name if custom::is_custom(&name) && !custom::is_plain(&name) => Self::Unnamed,
             name => Self::Reset(name),
+        }
+    }
+
+    /// SET LOCAL: what stays of it is the name of an application's own parameter.
+    fn local(name: String) -> Self {
+        let name = name.to_ascii_lowercase();
+        match (custom::is_custom(&name), custom::is_plain(&name)) {
+            (false, _) => Self::Nothing,
+            (true, true) => Self::Set(vec![Setting { name, value: None }]),
+            (true, false) => Self::Unnamed,
         }
     }
 
     fn set(name: String, values: &[String]) -> Self {
         let name = name.to_ascii_lowercase();
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
         if name.starts_with("transaction_") {
             return Self::Nothing;
         }
-        if !name.bytes().all(is_plain) || (is_unfollowed(&name) && !is_as_read(&name, values)) {
+        if !custom::is_plain(&name) {
+            return Self::Unnamed;
+        }
+        if is_unfollowed(&name) && !is_as_read(&name, values) {
             return Self::Unfollowed;
         }
         let value = match (name.as_str(), values) {
@@ -148,33 +197,51 @@ impl Change {
             ("datestyle", _) => values.join(", "),
             // A number is an offset whose sign and fraction SET reads in its own way.
             ("timezone", [value]) if !value.starts_with(|first: char| first.is_ascii_alphabetic()) => return Self::Unfollowed,
-            (_, [value]) => value.clone(),
+            (_, [value]) if value.len() <= VALUE_LIMIT => value.clone(),
+            _ if custom::is_custom(&name) => return Self::Unnamed,
             _ => return Self::Unfollowed,
         };
-        if value.len() > VALUE_LIMIT { Self::Unfollowed } else { Self::Set(vec![Setting { name, value }]) }
+        if value.len() > VALUE_LIMIT { Self::Unfollowed } else { Self::Set(vec![Setting { name, value: Some(value) }]) }
     }
 
-    /// `None` = a value is not among those given. NULL, which means the default, is not followed.
+    /// `None` = a name or value is not among those given. NULL, which means the default, is not followed.
     fn of_calls(calls: &[PgsqlConfig], values: &[Option<&[u8]>]) -> Option<Self> {
         let mut settings = Vec::with_capacity(calls.len());
+        let (mut is_followed, mut is_named) = (true, true);
         for PgsqlConfig { name, value, local } in calls {
-            if *local || name.starts_with("transaction_") {
-                continue;
-            }
-            let value = match value {
-                PgsqlConfigValue::Literal(value) => Some(value.as_str()),
-                PgsqlConfigValue::Bound(number) => {
-                    let index = usize::from(*number).checked_sub(1)?;
-                    values.get(index)?.and_then(|bytes| std::str::from_utf8(bytes).ok())
+            let name = given(name, values)?.unwrap_or_default().to_ascii_lowercase();
+            let is_custom = custom::is_custom(&name);
+            is_named &= custom::is_plain(&name);
+            let value = match given(value, values)? {
+                _ if *local => None,
+                Some(value) if value.len() <= VALUE_LIMIT && (!is_unfollowed(&name) || is_as_read(&name, &[value])) => {
+                    Some(value.to_owned())
+                }
+                _ => {
+                    is_followed = false;
+                    None
                 }
             };
-            let Some(value) = value.filter(|value| value.len() <= VALUE_LIMIT && (!is_unfollowed(name) || is_as_read(name, &[*value])))
-            else {
-                return Some(Self::Unfollowed);
-            };
-            settings.push(Setting { name: name.clone(), value: value.to_owned() });
+            if (is_custom || !local) && !name.starts_with("transaction_") {
+                settings.push(Setting { name, value });
+            }
         }
-        Some(Self::Set(settings))
+        Some(match is_followed {
+            true if is_named => Self::Set(settings),
+            false if is_named && !settings.iter().any(|setting| custom::is_custom(&setting.name)) => Self::Unfollowed,
+            _ => Self::Unnamed,
+        })
+    }
+}
+
+/// A name or value of a call, of the values that come with Bind. Outer `None`: it is not among them; inner `None`: NULL, or no text.
+fn given<'v>(what: &'v PgsqlConfigValue, values: &[Option<&'v [u8]>]) -> Option<Option<&'v str>> {
+    match what {
+        PgsqlConfigValue::Literal(text) => Some(Some(text)),
+        PgsqlConfigValue::Bound(number) => {
+            let index = usize::from(*number).checked_sub(1)?;
+            values.get(index).map(|value| value.and_then(|bytes| std::str::from_utf8(bytes).ok()))
+        }
     }
 }
 
@@ -186,7 +253,7 @@ fn characteristics(modes: TransactionModes) -> Vec<Setting> {
         ("default_transaction_read_only", modes.read_only.map(switch)),
         ("default_transaction_deferrable", modes.deferrable.map(switch)),
     ];
-    all.into_iter().filter_map(|(name, value)| Some(Setting { name: name.into(), value: value?.into() })).collect()
+    all.into_iter().filter_map(|(name, value)| Some(Setting { name: name.into(), value: Some(value?.into()) })).collect()
 }
 
 /// As PostgreSQL writes a name into a list, only that a keyword needs no quotes here.
@@ -201,12 +268,16 @@ mod tests {
     use super::*;
 
     fn set(name: &str, value: &str) -> Change {
-        Change::Set(vec![Setting { name: name.into(), value: value.into() }])
+        Change::Set(vec![Setting { name: name.into(), value: Some(value.into()) }])
+    }
+
+    fn local(name: &str) -> Change {
+        Change::Set(vec![Setting { name: name.into(), value: None }])
     }
 
     #[test]
     fn what_statements_do() {
-        use Change::{Authorization, Nothing, Reset, ResetAll, Role, RollbackTo, Savepoint, Unfollowed};
+        use Change::{Authorization, Nothing, Reset, ResetAll, Role, RollbackTo, Savepoint, Unfollowed, Unnamed};
         for (sql, expected) in [
             ("SET work_mem = '8MB'", set("work_mem", "8MB")),
             ("set session Work_Mem to 64;", set("work_mem", "64")),
@@ -232,7 +303,16 @@ mod tests {
             ("ROLLBACK TO a", RollbackTo("a".into())),
             ("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", set("default_transaction_read_only", "on")),
             ("SELECT set_config('a.b', 'c', false)", set("a.b", "c")),
-            ("SELECT set_config('a.b', 'c', true)", Change::Set(Vec::new())),
+            ("SELECT set_config('A.b', 'c', true)", local("a.b")),
+            ("SELECT set_config('a', 'c', true)", Change::Set(Vec::new())),
+            ("SELECT set_config('a b', 'c', true)", Unnamed),
+            ("SELECT set_config('a.b', 'c', true), set_config('role', 'c', false)", Unnamed),
+            ("SET LOCAL app.X = E'a'", local("app.x")),
+            ("SET LOCAL app.x TO DEFAULT", local("app.x")),
+            ("SET LOCAL app.\"ü\" = 1", Unnamed),
+            ("SET app.x = 1, 2", Unnamed),
+            ("SET app.x = E'a\\t'", Unnamed),
+            ("RESET app.x", Reset("app.x".into())),
             ("SELECT set_config('role', 'c', false)", Unfollowed),
         ] {
             let read = parse_pgsql_session(sql.as_bytes(), false, 1).unwrap();
@@ -242,15 +322,20 @@ mod tests {
 
     #[test]
     fn values_that_come_with_bind() {
-        let sql = b"SELECT set_config('jit', $2, false), set_config('a.b', $1, true)";
+        let sql = b"SELECT set_config('jit', $2, false), set_config('role', $1, true)";
         let change = Change::of(parse_pgsql_session(sql, false, 1).unwrap().remove(0));
         let bind = |rest: &'static [u8]| change.bind(&Bind { portal: b"", statement: b"", rest });
         assert!(is_followed(Effects::SET_CONFIG, std::slice::from_ref(&change)));
         assert_eq!(bind(b"\0\0\0\x02\xff\xff\xff\xff\0\0\0\x02on\0\0"), set("jit", "on"));
         assert_eq!(bind(b"\0\0\0\x02\0\0\0\x01x\xff\xff\xff\xff\0\0"), Change::Unfollowed, "NULL");
         assert_eq!(bind(b"\0\0\0\x02\0\0\0\x01x\0\0\0\x01\xff\0\0"), Change::Unfollowed, "no UTF-8");
-        assert_eq!(bind(b"\0\0\0\x01\0\0\0\x01x\0\0"), Change::Unfollowed, "too few");
-        assert_eq!(bind(b"\0"), Change::Unfollowed);
+        assert_eq!(bind(b"\0\0\0\x01\0\0\0\x01x\0\0"), Change::Unnamed, "too few");
+        assert_eq!(bind(b"\0"), Change::Unnamed);
+        let change = Change::of(parse_pgsql_session(b"SELECT set_config($1, $2, true)", false, 1).unwrap().remove(0));
+        let bind = |rest: &'static [u8]| change.bind(&Bind { portal: b"", statement: b"", rest });
+        assert_eq!(bind(b"\0\0\0\x02\0\0\0\x03A.b\xff\xff\xff\xff\0\0"), local("a.b"));
+        assert_eq!(bind(b"\0\0\0\x02\0\0\0\x03jit\0\0\0\x02on\0\0"), Change::Set(Vec::new()));
+        assert_eq!(bind(b"\0\0\0\x02\xff\xff\xff\xff\0\0\0\x02on\0\0"), Change::Unnamed);
     }
 
     #[test]
@@ -259,6 +344,11 @@ mod tests {
         assert_eq!(changes(b"SELECT 1; SELECT 2", Class::Read, Effects::MULTI), None);
         assert_eq!(changes(b"SELECT 1; SET a = 1", Class::Other, Effects::MULTI).map(|all| all.len()), Some(2));
         assert_eq!(changes(b"SET transaction_read_only = on", Class::Set, Effects::SESSION_SETTING), Some(vec![Change::Nothing]));
+        let unfollowed = |sql: &str| changes(sql.as_bytes(), Class::Write, Effects::SET_CONFIG);
+        assert_eq!(unfollowed("SELECT set_config('jit', 'on', false) FROM t"), Some(vec![Change::Nothing]));
+        assert_eq!(unfollowed("SELECT set_config('a.b', 'on', false) FROM t"), Some(vec![Change::Nothing, Change::Unnamed]));
+        assert_eq!(changes(b"SET LOCAL jit = on", Class::Set, Effects::TRANSACTION_SETTING), None);
+        assert_eq!(changes(b"SET LOCAL a.b = on", Class::Set, Effects::TRANSACTION_SETTING), Some(vec![local("a.b")]));
         assert!(!is_followed(Effects::SET_CONFIG, &[Change::Nothing]));
         assert!(is_followed(Effects::SET_CONFIG, &[Change::Set(Vec::new())]));
         assert!(is_followed(Effects::SESSION_SETTING, &[Change::Nothing, Change::ResetAll]));

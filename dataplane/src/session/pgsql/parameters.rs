@@ -81,7 +81,9 @@ impl Parameters {
         match change {
             Change::Set(settings) => {
                 for setting in settings {
-                    self.set(&setting.name, &setting.value)?;
+                    if let Some(value) = &setting.value {
+                        self.set(&setting.name, value)?;
+                    }
                 }
             }
             Change::Reset(name) => {
@@ -109,7 +111,7 @@ impl Parameters {
                 self.now = self.savepoints[index].1.clone();
             }
             // What is bound has been resolved; by the simple protocol it is an error.
-            Change::Unfollowed | Change::Bound(_) => return Err(NotFollowed),
+            Change::Unfollowed | Change::Unnamed | Change::Bound(_) => return Err(NotFollowed),
             Change::Nothing
             | Change::Role(_)
             | Change::Authorization(_)
@@ -308,7 +310,7 @@ mod tests {
     fn settings_are_bounded() {
         let mut parameters = fresh(&[]);
         let outcome = (0..1000)
-            .map(|number| Setting { name: format!("a.x{number}"), value: String::new() })
+            .map(|number| Setting { name: format!("a.x{number}"), value: Some(String::new()) })
             .try_for_each(|setting| parameters.apply(&Change::Set(vec![setting])));
         assert_eq!(outcome, Err(NotFollowed));
     }

@@ -15,6 +15,8 @@ pub(crate) struct Pins {
 pub(crate) enum Pin {
     /// A setting that is not followed.
     Set,
+    /// The same, and it may be an application's own, which its server remembers to its end.
+    Unnamed,
     /// Temporary objects.
     Temporary,
     /// Advisory locks.
@@ -42,8 +44,9 @@ pub(crate) enum Pin {
 }
 
 impl Pin {
-    const ALL: [(Self, &'static str); 13] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Set, "SET"),
+        (Self::Unnamed, "SET of an unknown name"),
         (Self::Temporary, "temporary table"),
         (Self::Lock, "advisory lock"),
         (Self::Listen, "LISTEN"),
@@ -129,7 +132,7 @@ impl Pins {
 
     /// Whether something is pinned that even DISCARD ALL leaves behind.
     pub(crate) fn outlives_discard(self) -> bool {
-        self.has(Pin::Seed) || self.has(Pin::Library)
+        [Pin::Seed, Pin::Library, Pin::Unnamed, Pin::Hidden].into_iter().any(|pin| self.has(pin))
     }
 
     /// Adds the pins of a statement that is sent. Where in doubt there is a pin: a needless one costs a connection, a missing one a wrong answer.

@@ -268,6 +268,15 @@ impl Responses {
         }
     }
 
+    /// What the statement at the head, which has failed, would have done to parameters.
+    pub(crate) fn failing(&self) -> Option<Change> {
+        match self.due.front()? {
+            Expected::Query(changes) => changes.as_ref()?.front().cloned(),
+            Expected::Execute(statement) => statement.as_ref()?.change.clone(),
+            _ => None,
+        }
+    }
+
     /// The client sent CopyDone or CopyFail.
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {

@@ -103,7 +103,7 @@ impl Settings {
         }
         let mut sql = String::new();
         for (name, _) in have.iter().filter(|(name, _)| !self.iter().any(|(wanted, _)| wanted == *name)) {
-            let _ = write!(sql, "RESET \"{}\"; ", name.replace('"', "\"\""));
+            reset(&mut sql, name);
         }
         let mut separator = "SELECT ";
         for (name, value) in self.iter().filter(|wanted| !have.iter().any(|known| known == *wanted)) {
@@ -112,6 +112,11 @@ impl Settings {
         }
         Some(sql)
     }
+}
+
+/// Appends the statement that resets a parameter; it makes one of an application's own known.
+pub(crate) fn reset(sql: &mut String, name: &str) {
+    let _ = write!(sql, "RESET \"{}\"; ", name.replace('"', "\"\""));
 }
 
 /// A literal that reads the same whatever `standard_conforming_strings` is.

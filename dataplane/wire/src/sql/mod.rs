@@ -31,7 +31,7 @@ pub use effects::Effects;
 pub use mysql::{MysqlSet, SetItem, SetScope, SetValue, parse_mysql_set, parse_mysql_use, scan_mysql};
 pub use pgsql::{
     PgsqlConfig, PgsqlConfigValue, PgsqlSession, PgsqlSet, PreparedName, PreparedUse, TransactionModes, parse_pgsql_session,
-    parse_pgsql_set, pgsql_prepared_names, scan_pgsql,
+    parse_pgsql_set, pgsql_prepared_names, scan_pgsql, sets_only_plain_names,
 };
 pub use skeleton::{Dialect, MAX_SKELETON, skeleton};
 pub use spooky::spooky_hash64;

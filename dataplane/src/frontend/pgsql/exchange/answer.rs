@@ -10,6 +10,7 @@ use quorumsql_wire::pgsql::scanner::Step;
 use quorumsql_wire::pgsql::sqlstate;
 
 use super::{Attached, End, Exchange, QUERY_TIMEOUT};
+use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::{Names, renamed, shape};
 use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
 use crate::worker::chunk::Chunk;
@@ -32,6 +33,8 @@ pub(super) struct Told {
     pub(super) deallocated: bool,
     /// It dropped those of these names.
     pub(super) forgotten: Vec<String>,
+    /// Parameters of the application's own that were named.
+    pub(super) named: Vec<String>,
     /// The connection ends: why.
     lost: Option<String>,
     /// The server ends it because the client does not keep to the protocol: in its words.
@@ -73,6 +76,13 @@ impl Exchange<'_> {
             && !Arc::ptr_eq(&self.client.settings, server.parameters.want())
         {
             self.client.settings = Arc::clone(server.parameters.want());
+        }
+        for name in told.named {
+            if self.client.login.names.add(&name).is_err()
+                && let Some(server) = &mut self.server
+            {
+                server.pins.add(Pin::Unnamed);
+            }
         }
         for name in told.forgotten {
             self.client.statements.remove(name.as_bytes());
@@ -255,7 +265,9 @@ impl Attached {
                 if self.due.is_own_query() {
                     return Err(format!("the session's parameters cannot be set: {}", fields.message));
                 }
-                self.failed |= !self.due.is_own();
+                if !self.due.is_own() {
+                    self.on_failed();
+                }
                 match (fields.code.as_str(), self.due.statement()) {
                     // A plan that does not fit its tables any more.
                     (sqlstate::FEATURE_NOT_SUPPORTED, Some(statement)) => statement.is_outdated.set(true),

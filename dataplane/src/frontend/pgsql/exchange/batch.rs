@@ -29,6 +29,8 @@ struct Seen {
     effects: Effects,
     /// The first message names a statement that does not exist.
     unknown: Option<Box<[u8]>>,
+    /// Another one is named.
+    more: bool,
     /// Length up to and including the Sync, if it is there.
     synced: Option<usize>,
 }
@@ -67,6 +69,7 @@ impl Exchange<'_> {
         match self.route(looked, seen.class, seen.effects) {
             Route::To(hostgroup, multiplex) => {
                 self.decided = Some(Unit { multiplex, ..unit });
+                self.only = Some(first).filter(|first| first.change.is_some() && !seen.more && seen.synced.is_some());
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {
@@ -270,6 +273,7 @@ impl Seen {
         // A statement that is parsed and bound in one batch counts once.
         if self.first.as_ref().is_none_or(|first| first.id != statement.id) {
             self.class = self.class.join(statement.class);
+            self.more = self.first.is_some();
         }
         self.effects |= statement.effects;
         self.first.get_or_insert_with(|| Rc::clone(statement));

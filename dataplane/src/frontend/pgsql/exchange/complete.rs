@@ -36,6 +36,10 @@ impl Attached {
     /// A statement has succeeded; `tag` is its command tag with its end.
     pub(super) fn on_complete(&mut self, tag: &[u8], told: &mut Told) {
         let change = self.due.complete().unwrap_or_default();
+        for name in change.custom_names() {
+            self.note_name(name);
+            told.named.push(name.to_owned());
+        }
         match tag {
             b"DISCARD ALL\0" => {
                 self.conn.tainted |= self.pins.outlives_discard();
@@ -82,8 +86,27 @@ impl Attached {
             }
             _ => {}
         }
-        if self.parameters.apply(&change) == Err(NotFollowed) {
+        if matches!(change, Change::Unnamed | Change::Bound(_)) {
+            self.pins.add(Pin::Unnamed);
+        } else if self.parameters.apply(&change) == Err(NotFollowed) {
             self.pins.add(Pin::Set);
+        }
+    }
+
+    /// A statement has failed. Its names may be known to the server all the same, if it failed late: at the end of its transaction.
+    pub(super) fn on_failed(&mut self) {
+        self.failed = true;
+        if self.conn.status != TransactionStatus::Failed
+            && let Some(change) = self.due.failing()
+        {
+            change.custom_names().for_each(|name| self.note_name(name));
+        }
+    }
+
+    /// The server knows a parameter of an application's own by this name.
+    fn note_name(&mut self, name: &str) {
+        if self.conn.names.add(name).is_err() {
+            self.pins.add(Pin::Unnamed);
         }
     }
 

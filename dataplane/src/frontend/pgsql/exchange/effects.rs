@@ -7,7 +7,7 @@ use quorumsql_wire::pgsql::frontend::Bind;
 use quorumsql_wire::sql::{Class, Effects};
 
 use super::{Attached, Exchange};
-use crate::session::pgsql::changes::{Change, is_followed};
+use crate::session::pgsql::changes::{Change, is_followed, is_unnamed};
 use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::Statement;
 
@@ -24,7 +24,7 @@ impl Exchange<'_> {
         let Some(server) = &mut self.server else { return };
         server.portals.retain(|(known, _)| **known != *portal);
         match statement {
-            Some(_) if server.portals.len() >= PORTALS => server.pins.add(Pin::Set),
+            Some(_) if server.portals.len() >= PORTALS => server.pins.add(Pin::Unnamed),
             Some(statement) => server.portals.push((portal.into(), statement)),
             None => {}
         }
@@ -45,7 +45,7 @@ impl Attached {
         }
         self.pins.add_effects(effects);
         if effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG) && !changes.is_some_and(|all| is_followed(effects, all)) {
-            self.pins.add(Pin::Set);
+            self.pins.add(if is_unnamed(changes) { Pin::Unnamed } else { Pin::Set });
         }
         if effects.intersects(Effects::CALLS_UNKNOWN | Effects::EXECUTE_TEXT | Effects::HIDDEN) {
             self.conn.unsure = self.session;

@@ -11,9 +11,9 @@ use quorumsql_wire::sql::Effects;
 use super::count::Counts;
 use super::doubt::Doubt;
 use super::{Attached, CANCELLED, End, Exchange, Unit, shutdown};
-use crate::backend::pgsql::{BackendError, send_cancel};
+use crate::backend::pgsql::{BackendError, Login, Pgsql, Wanted, send_cancel};
 use crate::config::{HostgroupId, Protocol};
-use crate::pool::{AcquireError, Request};
+use crate::pool::{AcquireError, PooledConnection, Request};
 use crate::session::pgsql::parameters::Parameters;
 use crate::session::pgsql::pins::Pins;
 use crate::session::pgsql::responses::Responses;
@@ -26,42 +26,41 @@ const RESET_LIMIT: std::time::Duration = std::time::Duration::from_secs(5);
 impl Exchange<'_> {
     /// Gets a connection for the unit at the front and gives it the client's settings. A failure is the unit's answer.
     pub(super) async fn attach(&mut self, hostgroup: HostgroupId) -> Result<(), End> {
-        let has_said_goodbye = self.has_said_goodbye();
-        let client = &mut *self.client;
-        if has_said_goodbye && let Some(input) = self.input.take() {
-            // Its statements are run though it may be gone: with bytes to be read, its socket is not watched.
-            client.link.unread(input);
-        }
-        let request = Request { session: &client.session, client: &mut client.link, key: &client.key, login: &client.login, hostgroup };
-        let acquired = client.pool.acquire(&self.config, request).await;
-        if has_said_goodbye {
-            self.input = client.link.recv().await.ok();
-        }
-        let mut conn = match acquired {
-            Ok(conn) => conn,
-            Err(AcquireError::ClientGone) => return Err(End::Quiet),
-            Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
-            Err(error) => {
-                client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
-                (self.decided, self.changes) = (None, None);
-                return self.fail_front(&acquire_error(&error));
-            }
-        };
-        let (session, reads) = (client.session.id(), self.decided.is_some_and(|unit| unit.effects.intersects(Effects::LAST_INSERT_ID)));
-        if !conn.suits(session, &client.settings, reads) {
-            let limit = self.config.pgsql.variables.connect_timeout_server;
-            let adapted = client.ctx.ticker().guard(limit, Box::pin(conn.adapt(session, &client.settings, reads))).await;
-            let error = match adapted {
-                Ok(Ok(())) => None,
-                Ok(Err(BackendError::Server(fields))) => Some(ErrorFields { severity: Severity::Error, ..*fields }),
-                Ok(Err(error)) => Some(not_adapted(&error)),
-                Err(error) => Some(not_adapted(&error)),
+        let login = self.foreseen_login();
+        let conn = loop {
+            let mut conn = match self.acquire(hostgroup, login.as_ref()).await {
+                Ok(conn) => conn,
+                Err(AcquireError::ClientGone) => return Err(End::Quiet),
+                Err(AcquireError::Interrupted(Signal::Kill)) => return Err(End::Fatal(shutdown())),
+                Err(error) => {
+                    self.client.ctx.stats(Protocol::Pgsql).acquire_failed.add(1);
+                    (self.decided, self.changes) = (None, None);
+                    return self.fail_front(&acquire_error(&error));
+                }
             };
-            if let Some(fields) = error {
-                (self.decided, self.changes) = (None, None);
-                return self.fail_front(&fields.detail("while setting the session's parameters on its connection"));
+            let client = &*self.client;
+            let reads_sequences = self.decided.is_some_and(|unit| unit.effects.intersects(Effects::LAST_INSERT_ID));
+            let wanted = Wanted {
+                session: client.session.id(),
+                settings: &client.settings,
+                names: &login.as_ref().unwrap_or(&client.login).names,
+                reads_sequences,
+            };
+            if conn.suits(wanted) {
+                break conn;
             }
-        }
+            let limit = self.config.pgsql.variables.connect_timeout_server;
+            let error = match client.ctx.ticker().guard(limit, Box::pin(conn.adapt(wanted))).await {
+                Ok(Ok(())) => break conn,
+                // It is closed. One that is opened in its place suits.
+                Ok(Err(BackendError::Unsuitable)) => continue,
+                Ok(Err(BackendError::Server(fields))) => ErrorFields { severity: Severity::Error, ..*fields },
+                Ok(Err(error)) => not_adapted(&error),
+                Err(error) => not_adapted(&error),
+            };
+            (self.decided, self.changes) = (None, None);
+            return self.fail_front(&error.detail("while setting the session's parameters on its connection"));
+        };
         self.client.session.set_hostgroup(hostgroup);
         let mark = conn.prepared.clock();
         let (due, sent) = self.client.worker.take_queues();
@@ -87,9 +86,39 @@ impl Exchange<'_> {
             reshaped: 0,
             doubt: Doubt::default(),
             sequence_left: 0,
-            session,
+            session: self.client.session.id(),
         });
         Ok(())
+    }
+
+    /// The login with the names that the unit at the front gives to parameters and does nothing else: it may be the session's first, and so begins
+    /// on a connection that knows them.
+    fn foreseen_login(&mut self) -> Option<Login> {
+        let only = self.only.take();
+        let change = match (self.changes.as_deref(), &only) {
+            (Some([change]), _) => change,
+            (None, Some(statement)) => statement.change.as_ref()?,
+            _ => return None,
+        };
+        let login = &self.client.login;
+        login.names.with(change.foreseen()).map(|names| Login { password: login.password.clone(), names })
+    }
+
+    /// Gets a connection from the pool.
+    async fn acquire(&mut self, hostgroup: HostgroupId, login: Option<&Login>) -> Result<PooledConnection<Pgsql>, AcquireError> {
+        let has_said_goodbye = self.has_said_goodbye();
+        let client = &mut *self.client;
+        let login = login.unwrap_or(&client.login);
+        if has_said_goodbye && let Some(input) = self.input.take() {
+            // Its statements are run though it may be gone: with bytes to be read, its socket is not watched.
+            client.link.unread(input);
+        }
+        let request = Request { session: &client.session, client: &mut client.link, key: &client.key, login, hostgroup };
+        let acquired = client.pool.acquire(&self.config, request).await;
+        if has_said_goodbye {
+            self.input = client.link.recv().await.ok();
+        }
+        acquired
     }
 
     /// Gives the connection back if nothing ties the session to it; called when something may have ended.

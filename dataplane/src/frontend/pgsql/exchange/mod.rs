@@ -78,6 +78,8 @@ struct Exchange<'a> {
     decided: Option<Unit>,
     /// What the Query at the front does to parameters.
     changes: Option<Vec<Change>>,
+    /// The statement of the batch at the front, if it is the only one and does something to parameters.
+    only: Option<Rc<Statement>>,
     /// Where the Query at the front is counted.
     counting: Option<Arc<DigestEntry>>,
     /// For what the session's timer runs.
@@ -186,6 +188,7 @@ pub(super) async fn run(client: &mut Client, chunk: Chunk) -> Result<(), End> {
         server: None,
         decided: None,
         changes: None,
+        only: None,
         counting: None,
         clock: Clock::Nothing,
         hung_up: false,

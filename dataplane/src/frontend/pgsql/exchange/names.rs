@@ -107,8 +107,8 @@ impl Exchange<'_> {
                 match name.using {
                     PreparedUse::Deallocate => server.conn.prepared.doubt(statement.id),
                     _ => {
-                        let changes = statement.change.as_ref().map(std::slice::from_ref);
-                        server.note_effects(statement.class, statement.effects, changes, delay);
+                        // What it sets is not followed here.
+                        server.note_effects(statement.class, statement.effects, None, delay);
                     }
                 }
             }

@@ -234,6 +234,8 @@ impl<'a> Statement<'a> {
             Lead::Rest if self.class == Class::Write && text.eq_ignore_ascii_case(b"pg_settings") => {
                 self.effects |= Effects::SET_CONFIG;
             }
+            // `ALTER ROLE x SET app.y = z`: the server looks whether it can be set, and so knows the name.
+            Lead::Rest | Lead::CreateRoutine if self.class == Class::Ddl && word == Keyword::Set => self.effects |= Effects::CALLS_UNKNOWN,
             Lead::Rest | Lead::Body => {}
             Lead::Query => self.query(word, text),
             Lead::Explain(analyze) => match word {

@@ -144,6 +144,8 @@ fn statements_with_effects() {
         ("UPDATE pg_settings SET setting = 'b' WHERE name = 'a'", Class::Write, Effects::SET_CONFIG),
         ("UPDATE pg_catalog.\"pg_settings\" SET setting = 'b'", Class::Write, Effects::SET_CONFIG),
         ("DROP TABLE t", Class::Ddl, Effects::MAY_UNPIN),
+        ("ALTER ROLE x SET app.y = 'z'", Class::Ddl, Effects::CALLS_UNKNOWN),
+        ("CREATE FUNCTION f() RETURNS int LANGUAGE sql SET app.y = 'z' AS 'SELECT 1'", Class::Ddl, Effects::CALLS_UNKNOWN),
     ];
     for (sql, class, effects) in table {
         let scan = scan(sql);

@@ -10,7 +10,7 @@ mod session;
 mod set;
 
 pub use prepared::{PreparedName, PreparedUse, pgsql_prepared_names};
-pub use session::{PgsqlConfig, PgsqlConfigValue, PgsqlSession, parse_pgsql_session};
+pub use session::{PgsqlConfig, PgsqlConfigValue, PgsqlSession, parse_pgsql_session, sets_only_plain_names};
 pub use set::{PgsqlSet, TransactionModes, parse_pgsql_set};
 
 use super::{Scan, ScanOptions};

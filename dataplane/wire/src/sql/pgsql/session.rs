@@ -9,15 +9,15 @@ use crate::sql::token::Token;
 /// One call of `set_config` in a list of SELECT.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PgsqlConfig {
-    /// Parameter, in lower case.
-    pub name: String,
+    /// Parameter.
+    pub name: PgsqlConfigValue,
     /// Its new value.
     pub value: PgsqlConfigValue,
     /// For the transaction only.
     pub local: bool,
 }
 
-/// The value in a call of `set_config`.
+/// A name or value in a call of `set_config`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PgsqlConfigValue {
     /// A string.
@@ -47,6 +47,27 @@ pub enum PgsqlSession {
     Deallocate(String),
     /// A SET, RESET or savepoint statement that was not understood.
     Unread,
+}
+
+/// Whether every call of `set_config` in `sql` says as a literal which parameter it sets, and it is none of an application's own, which have a
+/// dot in their names.
+#[must_use]
+pub fn sets_only_plain_names(sql: &[u8]) -> bool {
+    let mut words = Words { lexer: Lexer::new(sql, false) };
+    loop {
+        let is_call = match words.lexer.next() {
+            Token::End => return true,
+            Token::Word(word, _) => word == Keyword::SetConfig,
+            Token::Quoted(name) => name == b"set_config",
+            _ => false,
+        };
+        if is_call && words.symbol(b'(').is_some() {
+            let name = words.literal(sql).filter(|_| words.symbol(b',').is_some());
+            if name.is_none_or(|name| name.contains('.')) {
+                return false;
+            }
+        }
+    }
 }
 
 /// Reads the statements of `sql` that are not empty, in order; `limit` bounds how many. `None` = there are more.
@@ -144,8 +165,8 @@ impl Words<'_> {
         })
     }
 
-    /// Behind SELECT: a list of `set_config('name', 'value' | $n, true | false)` and `current_setting('name')`, with or
-    /// without a name for the column.
+    /// Behind SELECT: a list of `set_config('name' | $n, 'value' | $n, true | false)` and `current_setting('name')` of parameters of the server's
+    /// own, with or without a name for the column.
     fn set_config(&mut self, sql: &[u8]) -> Option<Vec<PgsqlConfig>> {
         let mut calls = Vec::new();
         loop {
@@ -158,7 +179,8 @@ impl Words<'_> {
             match word {
                 Token::Word(Keyword::SetConfig, _) => calls.push(self.call(sql)?),
                 Token::Word(_, name) if name.eq_ignore_ascii_case(b"current_setting") => {
-                    self.literal(sql)?;
+                    // Of a parameter that this statement may be the first to name, the client sees whether it is.
+                    self.literal(sql).filter(|name| !name.contains('.'))?;
                     self.symbol(b')')?;
                 }
                 _ => return None,
@@ -178,17 +200,9 @@ impl Words<'_> {
 
     /// The arguments of `set_config` and the parenthesis behind them.
     fn call(&mut self, sql: &[u8]) -> Option<PgsqlConfig> {
-        let name = self.literal(sql)?.to_ascii_lowercase();
+        let name = self.value(sql)?;
         self.symbol(b',')?;
-        let value = match self.lexer.next() {
-            Token::String(inner) => PgsqlConfigValue::Literal(plain_string(sql, inner)?),
-            Token::Symbol(b'$') => {
-                let before = sql.get(..self.lexer.position())?;
-                let digits = &before[before.iter().rposition(|byte| *byte == b'$')? + 1..];
-                PgsqlConfigValue::Bound(std::str::from_utf8(digits).ok()?.parse().ok()?)
-            }
-            _ => return None,
-        };
+        let value = self.value(sql)?;
         self.symbol(b',')?;
         let local = match self.lexer.next() {
             Token::Word(Keyword::True, _) => true,
@@ -197,6 +211,18 @@ impl Words<'_> {
         };
         self.symbol(b')')?;
         Some(PgsqlConfig { name, value, local })
+    }
+
+    fn value(&mut self, sql: &[u8]) -> Option<PgsqlConfigValue> {
+        match self.lexer.next() {
+            Token::String(inner) => plain_string(sql, inner).map(PgsqlConfigValue::Literal),
+            Token::Symbol(b'$') => {
+                let before = sql.get(..self.lexer.position())?;
+                let digits = &before[before.iter().rposition(|byte| *byte == b'$')? + 1..];
+                std::str::from_utf8(digits).ok()?.parse().ok().map(PgsqlConfigValue::Bound)
+            }
+            _ => None,
+        }
     }
 
     fn symbol(&mut self, wanted: u8) -> Option<()> {
@@ -252,8 +278,9 @@ mod tests {
             let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
             Set(PgsqlSet::Parameter { local: false, name: name.into(), values })
         };
-        let call = |name: &str, value, local| PgsqlConfig { name: name.into(), value, local };
+        let call = |name: &str, value, local| PgsqlConfig { name: PgsqlConfigValue::Literal(name.into()), value, local };
         let config = |value: &str, local| SetConfig(vec![call("app.x", PgsqlConfigValue::Literal(value.into()), local)]);
+        let bound = PgsqlConfig { name: PgsqlConfigValue::Bound(1), value: PgsqlConfigValue::Bound(2), local: true };
         for (sql, expected) in [
             ("", vec![]),
             (";; -- nothing", vec![]),
@@ -268,13 +295,16 @@ mod tests {
             ("PREPARE A AS SELECT 1; EXECUTE a; DEALLOCATE PREPARE a", vec![Prepare("a".into()), Nothing, Deallocate("a".into())]),
             ("DEALLOCATE ALL; PREPARE TRANSACTION 'x'", vec![Nothing, Nothing]),
             ("UNLISTEN c; UNLISTEN *", vec![Nothing, UnlistenAll]),
-            ("SELECT set_config('app.X', 'it''s', false)", vec![config("it's", false)]),
+            ("SELECT set_config('app.x', 'it''s', false)", vec![config("it's", false)]),
             ("SELECT pg_catalog.set_config('app.x', '', true);", vec![config("", true)]),
             ("SELECT set_config('app.x', E'a\\n', true)", vec![Nothing]),
             ("SELECT set_config('app.x', $1, true)", vec![SetConfig(vec![call("app.x", PgsqlConfigValue::Bound(1), true)])]),
             ("SELECT set_config('app.x', $65536, true)", vec![Nothing]),
+            ("SELECT set_config($1, $2, true)", vec![SetConfig(vec![bound])]),
+            ("SELECT set_config($1 || 'x', $2, true)", vec![Nothing]),
             ("SELECT set_config('app.x', $1 || 'a', true)", vec![Nothing]),
             ("SELECT current_setting('a') AS cur, set_config('app.x', '', false) AS \"New\"", vec![config("", false)]),
+            ("SELECT current_setting('a.b'), set_config('app.x', '', false)", vec![Nothing]),
             ("SELECT current_setting($1), set_config('app.x', '', false)", vec![Nothing]),
             ("SELECT set_config('app.x', '', false) AS", vec![Nothing]),
             ("SELECT set_config('app.x', 'y', false) FROM t", vec![Nothing]),
@@ -283,6 +313,23 @@ mod tests {
             assert_eq!(read(sql), expected, "{sql}");
         }
         assert_eq!(parse_pgsql_session(b"a;b;c", false, 2), None);
+    }
+
+    #[test]
+    fn names_that_are_surely_those_of_the_server() {
+        for (sql, expected) in [
+            ("SELECT 1", true),
+            ("SELECT set_config('jit', 'off', false), a FROM t", true),
+            ("SELECT set_config, 'a.b' FROM t; UPDATE pg_settings SET setting = 'a.b'", true),
+            ("SELECT set_config('jit', 'off', false), pg_catalog.set_config('a.b', 'c', true) FROM t", false),
+            ("SELECT \"set_config\"('a.b', 'c', true) FROM t", false),
+            ("SELECT set_config('a' || '.b', 'c', true)", false),
+            ("SELECT set_config('a'\n'.b', 'c', true)", false),
+            ("SELECT set_config(name, 'c', true) FROM t", false),
+            ("SELECT set_config(E'a\\x2eb', 'c', true) FROM t", false),
+        ] {
+            assert_eq!(sets_only_plain_names(sql.as_bytes()), expected, "{sql}");
+        }
     }
 
     #[test]
