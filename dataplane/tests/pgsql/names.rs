@@ -1,11 +1,12 @@
 //! Statements that were prepared by protocol, used as text, and the reverse: as on a direct connection, or refused; never another session's.
 
+use quorumsql_chaos::servers::Postgres;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frontend::{self, Target};
 
 use crate::bytes::Raw;
 use crate::phases::ask;
-use crate::support::in_front_of_server;
+use crate::support::{Plane, in_front_of_server};
 
 /// Everything up to ReadyForQuery: tags, errors, rows and the status.
 async fn answer(raw: &mut Raw) -> Vec<String> {
@@ -48,6 +49,39 @@ fn encode(step: &Step, out: &mut Vec<u8>) {
         Step::Close(name) => frontend::close(out, Target::Statement, name.as_bytes()),
     }
     frontend::sync(out);
+}
+
+/// Sends the same steps to a server directly and through a plane: the answers are equal. Returns both clients.
+async fn compare(server: &Postgres, plane: &Plane, steps: &[Step]) -> (Raw, Raw) {
+    let (mut direct, mut through) = (Raw::login_at(server.port).await, Raw::login(plane).await);
+    for step in steps {
+        let mut bytes = Vec::new();
+        encode(step, &mut bytes);
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let mut answers = Vec::new();
+        for raw in [&mut direct, &mut through] {
+            raw.send(|out| out.extend_from_slice(&bytes)).await;
+            answers.push(answer(raw).await);
+        }
+        assert_eq!(answers[1], answers[0], "through the proxy, and directly: {text:?}");
+    }
+    (direct, through)
+}
+
+#[tokio::test]
+async fn a_statement_fills_a_temporary_table() {
+    use Step::{Parse, Query, Run};
+    let (server, plane) = in_front_of_server(1);
+    let steps = [
+        Parse("a", "SELECT 'a'::text AS x"),
+        Query("CREATE TEMP TABLE one AS EXECUTE a; SELECT * FROM one; DROP TABLE one"),
+        Query("CREATE TEMP TABLE one ON COMMIT DROP AS EXECUTE a"),
+        Query("CREATE TABLE pg_temp.one AS EXECUTE a; TABLE one"),
+        Parse("", "CREATE LOCAL TEMPORARY TABLE two AS EXECUTE a WITH NO DATA"),
+        Run(""),
+        Query("TABLE two"),
+    ];
+    compare(&server, &plane, &steps).await;
 }
 
 #[tokio::test]
@@ -133,18 +167,7 @@ async fn text_and_protocol_share_one_name_space() {
         Parse("w", "SELECT 'failed before'::text"),
         Run("w"),
     ];
-    let (mut direct, mut through) = (Raw::login_at(server.port).await, Raw::login(&plane).await);
-    for step in &steps {
-        let mut bytes = Vec::new();
-        encode(step, &mut bytes);
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        let mut answers = Vec::new();
-        for raw in [&mut direct, &mut through] {
-            raw.send(|out| out.extend_from_slice(&bytes)).await;
-            answers.push(answer(raw).await);
-        }
-        assert_eq!(answers[1], answers[0], "through the proxy, and directly: {text:?}");
-    }
+    let (mut direct, mut through) = compare(&server, &plane, &steps).await;
     // In one go the answers keep their order.
     let mut bytes = Vec::new();
     let pipeline = [Parse("x", "SELECT 'x'::text"), Query("EXECUTE x"), Query("BEGIN"), Query("PREPARE x AS SELECT 1"), Query("ROLLBACK")];

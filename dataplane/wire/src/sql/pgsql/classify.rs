@@ -250,6 +250,7 @@ impl<'a> Statement<'a> {
                 self.temporary = false;
                 self.lead = Lead::Rest;
             }
+            Lead::CreateTemp if word == Keyword::As && self.depth == 0 => self.lead = Lead::Rest,
             Lead::CreateTemp => {}
             Lead::CreateRoutine if word == Keyword::Atomic && previous == Some(Keyword::Begin) => self.lead = Lead::Body,
             Lead::CreateRoutine => {}
