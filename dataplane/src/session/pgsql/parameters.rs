@@ -12,14 +12,14 @@ const REPORTED: [&str; 7] =
 const SAVEPOINTS: usize = 1000;
 
 /// What the client wants and what the connection has. They differ only behind a RESET of what the client asked for at start-up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Pair {
     want: Arc<Settings>,
     have: Arc<Settings>,
 }
 
 /// The parameters of an attached session.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Parameters {
     start: Arc<Settings>,
     now: Pair,
@@ -49,7 +49,7 @@ impl Parameters {
     /// Of a session that asked for `start`, and whose connection has just been given what it wants.
     pub(crate) fn new(start: &Arc<Settings>, want: &Arc<Settings>) -> Self {
         let now = Pair { want: Arc::clone(want), have: Arc::clone(want) };
-        Self { start: Arc::clone(start), now, ..Self::default() }
+        Self { start: Arc::clone(start), now, before: None, savepoints: Vec::new(), ahead: Vec::new() }
     }
 
     /// What the client wants.
