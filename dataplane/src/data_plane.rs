@@ -17,7 +17,9 @@ use crate::limits::ClientLimits;
 use crate::pool::Rows;
 use crate::stats::digests::Merged;
 use crate::stats::{self, DigestRow, Stats, WorkerCells};
-use crate::worker::session::{Ids, ProcessRow, Signal};
+use crate::worker::ids::Ids;
+use crate::worker::session::Signal;
+use crate::worker::sessions::ProcessRow;
 use crate::worker::{self, Acceptor, Drain, Handlers, Message, Metronome, Shared, WorkerSeat};
 
 /// Facts that do not change while the process runs.

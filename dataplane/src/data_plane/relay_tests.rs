@@ -12,8 +12,9 @@ use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::driver;
 use crate::worker::link::{Link, LinkParcel, Watched};
-use crate::worker::session::{SessionGuard, Wake};
+use crate::worker::session::SessionGuard;
 use crate::worker::testing::{config, server};
+use crate::worker::wait::Wake;
 
 struct Lines;
 

@@ -11,8 +11,9 @@ use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::driver;
 use crate::worker::link::Link;
-use crate::worker::session::{SessionGuard, Wake};
+use crate::worker::session::SessionGuard;
 use crate::worker::testing::{client, config, server};
+use crate::worker::wait::Wake;
 
 /// What a session is. In a box, so that the future of its task stays small.
 struct Echo {

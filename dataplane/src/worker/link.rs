@@ -6,69 +6,24 @@
 //!
 //! A link starts plain and may become TLS once (`accept_tls`, `connect_tls`); nothing else of the data plane can tell the two apart.
 
+mod futures;
+
 use std::fmt;
-use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use rustls::CommonState;
 
 use super::chunk::{Chunk, ChunkPool};
 use super::driver::Driven;
+use super::endpoint::Endpoint;
 use super::socket::{Look, Socket, SocketParcel};
 use super::tls::{Session, TlsParcel, TlsSocket};
 use crate::tls::{ClientTls, Connector, TlsError};
-
-/// One end of a connection.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Endpoint {
-    /// TCP.
-    Ip(SocketAddr),
-    /// Unix socket; the path is empty for an unnamed end.
-    Unix(PathBuf),
-    /// In-memory (tests).
-    Memory,
-}
-
-impl Endpoint {
-    /// The address, if it is TCP; an IPv4 address that is mapped into IPv6 comes back as IPv4.
-    #[must_use]
-    pub fn ip(&self) -> Option<IpAddr> {
-        match self {
-            Self::Ip(address) => Some(address.ip().to_canonical()),
-            Self::Unix(_) | Self::Memory => None,
-        }
-    }
-
-    /// The port, if it is TCP.
-    #[must_use]
-    pub fn port(&self) -> Option<u16> {
-        match self {
-            Self::Ip(address) => Some(address.port()),
-            Self::Unix(_) | Self::Memory => None,
-        }
-    }
-
-    /// What `client_addr`, `proxy_addr` and messages show: the address without port, or `localhost`.
-    #[must_use]
-    pub fn host(&self) -> String {
-        self.ip().map_or_else(|| "localhost".to_owned(), |ip| ip.to_string())
-    }
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ip(address) => write!(f, "{address}"),
-            Self::Unix(path) => write!(f, "{}", path.display()),
-            Self::Memory => f.write_str("memory"),
-        }
-    }
-}
+use futures::{Recv, Send, SendBytes};
 
 /// A connected socket of this worker.
 pub struct Link {
@@ -402,161 +357,5 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Future of [`Link::recv`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless awaited"]
-pub struct Recv<'a> {
-    link: &'a mut Link,
-}
-
-impl Future for Recv<'_> {
-    type Output = io::Result<Chunk>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.link.poll_recv(cx)
-    }
-}
-
-/// Future of [`Link::send`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless awaited"]
-pub struct Send<'a> {
-    link: &'a mut Link,
-    chunk: Chunk,
-}
-
-impl Future for Send<'_> {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { link, chunk } = &mut *self;
-        link.poll_send(cx, chunk)
-    }
-}
-
-/// Future of [`Link::send_bytes`].
-#[derive(Debug)]
-#[must_use = "futures do nothing unless awaited"]
-pub struct SendBytes<'a> {
-    link: &'a mut Link,
-    bytes: &'a [u8],
-}
-
-impl Future for SendBytes<'_> {
-    type Output = io::Result<()>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        while !self.bytes.is_empty() {
-            let bytes = self.bytes;
-            let count = ready!(self.link.poll_write(cx, bytes))?;
-            if count == 0 {
-                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-            }
-            self.bytes = &bytes[count..];
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::worker::chunk::{LARGE, SMALL};
-
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        crate::worker::driver::block_on(future)
-    }
-
-    #[test]
-    fn bytes_of_one_send_come_as_one_chunk_and_the_buffers_return() {
-        run(async {
-            let pool = ChunkPool::new();
-            let (mut a, mut b) = Link::memory(1024, &pool);
-            a.send(pool.copy_of(b"hello")).await.unwrap();
-            let chunk = b.recv().await.unwrap();
-            assert_eq!(&chunk[..], b"hello");
-            b.send(chunk).await.unwrap();
-            assert_eq!(&a.recv().await.unwrap()[..], b"hello");
-            assert_eq!(pool.lent(), 0);
-            drop(a);
-            assert!(b.recv().await.unwrap().is_empty());
-        });
-    }
-
-    #[test]
-    fn a_waiting_receive_owns_no_buffer() {
-        let pool = ChunkPool::new();
-        let (mut a, _b) = Link::memory(1024, &pool);
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut wait = a.recv();
-        assert!(Pin::new(&mut wait).poll(&mut cx).is_pending());
-        assert_eq!(pool.lent(), 0);
-        assert!(std::mem::size_of_val(&wait) <= 8);
-        assert!(size_of::<Link>() <= 64, "{}", size_of::<Link>());
-    }
-
-    #[test]
-    fn an_answer_that_fills_two_buffers_gets_large_ones() {
-        run(async {
-            let pool = ChunkPool::new();
-            let (mut a, mut b) = Link::memory(1 << 20, &pool);
-            a.send_bytes(&vec![7; 2 * SMALL + LARGE + 5]).await.unwrap();
-            let mut sizes = Vec::new();
-            for _ in 0..4 {
-                sizes.push(b.recv().await.unwrap().len());
-            }
-            assert_eq!(sizes, [SMALL, SMALL, LARGE, 5]);
-            a.send_bytes(b"x").await.unwrap();
-            assert_eq!(b.recv().await.unwrap().spare(), SMALL - 1);
-        });
-    }
-
-    #[test]
-    fn more_bytes_are_appended_and_given_back_bytes_come_first() {
-        run(async {
-            let pool = ChunkPool::new();
-            let (mut a, mut b) = Link::memory(1024, &pool);
-            a.send_bytes(b"one").await.unwrap();
-            let mut chunk = b.recv().await.unwrap();
-            a.send_bytes(b"two").await.unwrap();
-            assert_eq!(b.recv_more(&mut chunk).await.unwrap(), 3);
-            assert_eq!(&chunk[..], b"onetwo");
-            b.unread(pool.copy_of(b"two"));
-            chunk.truncate(3);
-            b.unread(chunk);
-            assert_eq!(&b.recv().await.unwrap()[..], b"onetwo");
-        });
-    }
-
-    #[test]
-    fn watching_sees_the_other_side_close_and_keeps_its_early_bytes() {
-        run(async {
-            let pool = ChunkPool::new();
-            let (mut client, mut front) = Link::memory(1024, &pool);
-            let (mut server, mut back) = Link::memory(1024, &pool);
-            client.send_bytes(b"early").await.unwrap();
-            server.send_bytes(b"answer").await.unwrap();
-            assert!(matches!(back.recv_watching(&mut front).await.unwrap(), Watched::Bytes(chunk) if &chunk[..] == b"answer"));
-            let mut cx = Context::from_waker(Waker::noop());
-            assert!(front.poll_closed(&mut cx).is_pending());
-            assert!(front.has_early());
-            assert_eq!(&front.recv().await.unwrap()[..], b"early");
-            drop(client);
-            assert!(matches!(back.recv_watching(&mut front).await.unwrap(), Watched::OtherClosed));
-        });
-    }
-
-    #[test]
-    fn an_idle_connection_is_checked_without_waiting() {
-        run(async {
-            let pool = ChunkPool::new();
-            let (mut server, mut back) = Link::memory(1024, &pool);
-            assert!(matches!(back.check_idle(), IdleCheck::Quiet));
-            server.send_bytes(b"bye").await.unwrap();
-            assert!(matches!(back.check_idle(), IdleCheck::Bytes(chunk) if &chunk[..] == b"bye"));
-            drop(server);
-            assert!(matches!(back.check_idle(), IdleCheck::Closed));
-            assert!(back.into_parcel().is_err());
-        });
-    }
-}
+mod tests;

@@ -40,18 +40,22 @@ pub mod chunk;
 pub mod connect;
 mod drain;
 pub(crate) mod driver;
+pub mod endpoint;
+pub(crate) mod ids;
 pub mod link;
 mod metronome;
 mod newcomers;
 mod runtime;
 pub(crate) mod scans;
 pub mod session;
+pub mod sessions;
 pub mod snapshot;
 mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod ticker;
 mod tls;
+pub mod wait;
 
 use std::any::{Any, TypeId};
 use std::cell::{Cell, RefCell};
@@ -80,7 +84,8 @@ use crate::stats::{ProtocolCells, index};
 use chunk::ChunkPool;
 use link::Link;
 use scans::{Scanned, Scans};
-use session::{SessionGuard, Sessions};
+use session::SessionGuard;
+use sessions::Sessions;
 use snapshot::Snapshot;
 use ticker::Ticker;
 

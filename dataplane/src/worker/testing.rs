@@ -10,8 +10,9 @@ use std::task::{Context, Poll, Waker};
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc};
 
+use super::ids::Ids;
 use super::link::Link;
-use super::session::{Ids, SessionGuard};
+use super::session::SessionGuard;
 use super::{Drain, Handlers, Message, Shared, WorkerContext, WorkerSeat};
 use crate::config::{Hostgroup, HostgroupId, Protocol, ProtocolConfig, RuntimeConfig, Server, ServerAddress, ServerStatus};
 use crate::limits::ClientLimits;

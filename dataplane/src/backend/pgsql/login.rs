@@ -19,7 +19,8 @@ use crate::config::Server;
 use crate::session::pgsql::custom::CustomNames;
 use crate::session::pgsql::prepared::Prepared;
 use crate::worker::WorkerContext;
-use crate::worker::link::{Endpoint, Link};
+use crate::worker::endpoint::Endpoint;
+use crate::worker::link::Link;
 
 /// Longest message during login.
 const LOGIN_CAP: usize = 65_536;

@@ -43,7 +43,8 @@ use crate::worker::WorkerContext;
 use crate::worker::chunk::Chunk;
 use crate::worker::driver;
 use crate::worker::link::Link;
-use crate::worker::session::{SessionGuard, Signal, Wake};
+use crate::worker::session::{SessionGuard, Signal};
+use crate::worker::wait::Wake;
 use worker::MysqlWorker;
 
 /// How long a connection is kept for a soft reason while the client is silent (`auto_increment_delay_multiplex_timeout_ms`).

@@ -27,7 +27,8 @@ use crate::session::pgsql::settings::Settings;
 use crate::worker::WorkerContext;
 use crate::worker::driver;
 use crate::worker::link::Link;
-use crate::worker::session::{SessionGuard, Signal, Wake};
+use crate::worker::session::{SessionGuard, Signal};
+use crate::worker::wait::Wake;
 use worker::PgWorker;
 
 /// Statements of which more is kept than the client has.
