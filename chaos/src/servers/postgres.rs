@@ -1,12 +1,12 @@
 //! PostgreSQL 15 of Debian.
 
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::fs;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
 use super::{directory, words};
-use crate::process::{Process, Signal, connects, free_port, run, signal_pid};
+use crate::process::{Process, Signal, connects, free_port, run, signal_pid, wait_for};
 
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 const ACCOUNTS: &str =
@@ -143,11 +143,7 @@ impl Postgres {
 
     /// What is left of a server holds its shared memory, and it does not start while any of it is.
     fn wait_backends_gone(&self) {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !self.backends().is_empty() {
-            assert!(Instant::now() < end, "processes of a killed postgres still run: {:?}", self.backends());
-            thread::sleep(Duration::from_millis(10)); // the pause between two looks at the condition
-        }
+        wait_for("the processes of a killed postgres to end", Duration::from_secs(60), || self.backends().is_empty().then_some(()));
     }
 
     /// Its processes but the first: all of them work in the data directory.
