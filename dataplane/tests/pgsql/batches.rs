@@ -4,7 +4,7 @@
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::rules::RuleRow;
 use quorumsql_wire::pgsql::frame;
-use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::pgsql::frontend::{self, Target};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::bytes::Raw;
@@ -145,4 +145,75 @@ async fn what_a_client_has_sent_before_its_goodbye_is_done_though_it_does_not_wa
         }
     }
     assert!(plane.opened() <= opened + 1, "its connection goes back to the pool");
+}
+
+/// What is never run ties nobody to a connection, and what is run does, whatever comes with it.
+#[tokio::test]
+async fn only_what_has_run_ties_a_session_to_its_connection() {
+    let (_server, plane) = in_front_of_server(1);
+    let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
+    let mut raw = Raw::login(&plane).await;
+    for (hidden, makes) in [
+        ("DO $$BEGIN SET work_mem = '8MB'; END$$", true),
+        ("SELECT setseed(0.5)", true),
+        ("LOAD 'plpgsql'", true),
+        ("SET TIME ZONE -7", true),
+        ("SELECT set_config('app' || '.x', 'y', false)", true),
+        ("LISTEN news", true),
+        ("SELECT pg_advisory_lock(1)", true),
+        ("SELECT 1", false),
+    ] {
+        raw.send(|out| {
+            run(out, "SELECT 1/0");
+            run(out, hidden);
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!((raw.tags().await, used()), ("1EZI".into(), 0), "{hidden}: skipped");
+        raw.send(|out| {
+            run(out, "SELECT 1/0");
+            frontend::query(out, hidden.as_bytes());
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!((raw.tags().await, used()), ("1EZI".into(), 0), "{hidden}: skipped as a Query");
+        raw.send(|out| {
+            frontend::parse(out, b"", hidden.as_bytes(), b"");
+            frontend::describe(out, Target::Statement, b"");
+            frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+            frontend::sync(out);
+        })
+        .await;
+        assert!(raw.tags().await.ends_with("2ZI"), "{hidden}");
+        assert_eq!(used(), 0, "{hidden}: bound, but not executed");
+        raw.send(|out| {
+            run(out, "SELECT 1");
+            run(out, hidden);
+            frontend::sync(out);
+        })
+        .await;
+        assert!(raw.tags().await.ends_with("ZI"), "{hidden}");
+        assert_eq!(used(), u64::from(makes), "{hidden}: run");
+        raw.send(|out| frontend::query(out, b"DISCARD ALL")).await;
+        assert_eq!((raw.tags().await, used()), ("CZI".into(), 0), "{hidden}");
+    }
+    // What comes behind DISCARD ALL, and in a second batch that is sent before the first is answered.
+    raw.send(|out| {
+        run(out, "DISCARD ALL");
+        run(out, "LISTEN news");
+        frontend::sync(out);
+        frontend::parse(out, b"", b"DO $$BEGIN SET work_mem = '8MB'; END$$", b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frame::encode(out, b'H', |_| {});
+    })
+    .await;
+    assert_eq!((raw.tags().await, raw.tags_until(b'2').await), ("12C12CZI".into(), "12".into()));
+    raw.send(|out| {
+        frontend::execute(out, b"", 0);
+        frontend::sync(out);
+    })
+    .await;
+    assert_eq!((raw.tags().await, used()), ("CZI".into(), 1));
+    raw.send(|out| frontend::query(out, b"UNLISTEN *")).await;
+    assert_eq!((raw.tags().await, used()), ("CZI".into(), 1), "DO still ties it");
 }

@@ -2,10 +2,31 @@
 
 use quorumsql_wire::sql::Effects;
 
+/// Reasons that a statement makes when it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PinSet(u16);
+
+impl PinSet {
+    /// None.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Adds one.
+    pub(crate) fn add(&mut self, pin: Pin) {
+        self.0 |= pin.bit();
+    }
+
+    /// Adds those of another statement.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
 /// Reasons for which a client keeps its connection until what made them is over, it disconnects or discards all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Pins {
     held: u16,
+    /// Those of statements whose answers are due: they may turn out never to have run.
+    sent: u16,
     /// Those that are over once the transaction is committed.
     over: u16,
 }
@@ -60,7 +81,7 @@ impl Pin {
         (Self::Sequence, "sequence state"),
         (Self::Rule, "rule"),
     ];
-    /// Pins that a statement makes by being sent. Settings, roles and sequences are judged by how it ends.
+    /// Pins that a statement makes by being run. Settings, roles and sequences are judged by how it ends.
     const BY_EFFECT: [(Effects, Self); 8] = [
         (Effects::TEMP_TABLE, Self::Temporary),
         (Effects::LOCK, Self::Lock),
@@ -91,28 +112,39 @@ impl Pin {
     const fn bit(self) -> u16 {
         1 << self as u16
     }
+
+    /// The pins that a statement of these effects makes. Where in doubt there is a pin: a needless one costs a connection, a missing one a wrong
+    /// answer.
+    pub(crate) fn of(effects: Effects) -> PinSet {
+        let made = Self::BY_EFFECT.iter().filter(|(effect, _)| effects.intersects(*effect));
+        PinSet(made.fold(0, |all, (_, pin)| all | pin.bit()))
+    }
 }
 
 impl Pins {
+    fn all(self) -> u16 {
+        self.held | self.sent
+    }
+
     /// Whether nothing ties the session.
     pub(crate) fn is_empty(self) -> bool {
-        self.held == 0
+        self.all() == 0
     }
 
     /// Whether this ties it.
     pub(crate) fn has(self, pin: Pin) -> bool {
-        self.held & pin.bit() != 0
+        self.all() & pin.bit() != 0
     }
 
     /// Whether this is all that ties it.
     pub(crate) fn is_only(self, pin: Pin) -> bool {
-        self.held == pin.bit()
+        self.all() == pin.bit()
     }
 
     /// A query without rows if all that ties the session, but for a sequence, is over; `None` = something ties it of which no server knows.
     pub(crate) fn question(self) -> Option<String> {
         let all = Pin::ASKED.iter().fold(Pin::Sequence.bit(), |all, (pin, _)| all | pin.bit());
-        if self.held & !all != 0 {
+        if self.all() & !all != 0 {
             return None;
         }
         let asked = Pin::ASKED.iter().filter(|(pin, _)| self.has(*pin));
@@ -127,7 +159,7 @@ impl Pins {
 
     /// Whether the connection holds state of the session that would be lost with it.
     pub(crate) fn hold_state(self) -> bool {
-        self.held & !(Pin::Rule.bit() | Pin::Sequence.bit()) != 0
+        self.all() & !(Pin::Rule.bit() | Pin::Sequence.bit()) != 0
     }
 
     /// Whether something is pinned that even DISCARD ALL leaves behind.
@@ -135,13 +167,20 @@ impl Pins {
         [Pin::Seed, Pin::Library, Pin::Unnamed, Pin::Hidden].into_iter().any(|pin| self.has(pin))
     }
 
-    /// Adds the pins of a statement that is sent. Where in doubt there is a pin: a needless one costs a connection, a missing one a wrong answer.
-    pub(crate) fn add_effects(&mut self, effects: Effects) {
-        for (effect, pin) in Pin::BY_EFFECT {
-            if effects.intersects(effect) {
-                self.add(pin);
-            }
-        }
+    /// A statement is sent that makes these.
+    pub(crate) fn send(&mut self, pins: PinSet) {
+        self.sent |= pins.0;
+    }
+
+    /// It was run, if only in part.
+    pub(crate) fn run(&mut self, pins: PinSet) {
+        self.held |= pins.0;
+        self.over &= !pins.0;
+    }
+
+    /// Nothing is due any more: what was sent and has not run never will.
+    pub(crate) fn settle(&mut self) {
+        self.sent = 0;
     }
 
     /// Adds a pin.
@@ -190,10 +229,10 @@ mod tests {
     #[test]
     fn pins_are_added_named_and_cleared() {
         let mut pins = Pins::default();
-        pins.add_effects(Effects::TRANSACTION_SETTING | Effects::MULTI | Effects::MAY_UNPIN | Effects::SESSION_SETTING | Effects::ROLE);
+        pins.run(Pin::of(Effects::TRANSACTION_SETTING | Effects::MULTI | Effects::MAY_UNPIN | Effects::SESSION_SETTING | Effects::ROLE));
         assert!(pins.is_empty());
-        pins.add_effects(Effects::LISTEN);
-        pins.add_effects(Effects::TEMP_TABLE);
+        pins.run(Pin::of(Effects::LISTEN));
+        pins.run(Pin::of(Effects::TEMP_TABLE));
         pins.add(Pin::Set);
         pins.add(Pin::Rule);
         assert_eq!(pins.reasons(), "SET, temporary table, LISTEN, rule");
@@ -204,6 +243,18 @@ mod tests {
             pins.add(pin);
         }
         assert_eq!(pins.reasons().split(", ").count(), Pin::ALL.len());
+    }
+
+    #[test]
+    fn what_never_runs_ties_only_until_nothing_is_due() {
+        let mut pins = Pins::default();
+        pins.send(Pin::of(Effects::HIDDEN | Effects::LOCK));
+        pins.run(Pin::of(Effects::LOCK));
+        assert_eq!(pins.reasons(), "advisory lock, statement body that may change the session");
+        pins.clear();
+        assert!(pins.has(Pin::Hidden), "it may still run");
+        pins.settle();
+        assert!(pins.is_empty());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use quorumsql_wire::pgsql::backend::tag;
 use quorumsql_wire::pgsql::{backend, error_fields::Severity};
 
 use super::changes::Change;
+use super::pins::PinSet;
 use super::prepared::Statement;
 
 /// Whether the client sees the answer.
@@ -40,8 +41,8 @@ pub(crate) struct Named {
 /// One response, or group of responses, that is due.
 #[derive(Clone, Debug)]
 pub(crate) enum Expected {
-    /// Everything up to one ReadyForQuery; what its statements do to parameters, in order, if any does.
-    Query(Option<VecDeque<Change>>),
+    /// Everything up to one ReadyForQuery; what its statements do to parameters, in order, if any does, and the pins that they make.
+    Query { changes: Option<VecDeque<Change>>, pins: PinSet },
     /// The same for a query of our own: the client sees nothing of it but parameters.
     OwnQuery,
     /// An empty query of ours, which ends the batch before it as any Query does: in place of its EmptyQueryResponse the client gets this
@@ -63,8 +64,8 @@ pub(crate) enum Expected {
     OwnDescribe(Rc<Statement>),
     /// RowDescription or NoData; the portal's statement if the client was not told yet what rows that has.
     DescribePortal(Option<Rc<Statement>>),
-    /// Rows and an end, or COPY; the portal's statement, if that does anything to parameters.
-    Execute(Option<Rc<Statement>>),
+    /// Rows and an end, or COPY; the portal's statement, if that does anything to parameters, and the pins that it makes.
+    Execute { statement: Option<Rc<Statement>>, pins: PinSet },
     /// CloseComplete.
     Close(Audience),
     /// ReadyForQuery.
@@ -86,7 +87,7 @@ impl Expected {
     }
 
     fn ends_with_ready(&self) -> bool {
-        matches!(self, Self::Query(_) | Self::Answer(_) | Self::FunctionCall | Self::Sync) || self.is_own()
+        matches!(self, Self::Query { .. } | Self::Answer(_) | Self::FunctionCall | Self::Sync) || self.is_own()
     }
 }
 
@@ -210,7 +211,7 @@ impl Responses {
         for due in self.sent().filter(|due| !due.is_own()) {
             open = true;
             if due.ends_with_ready() {
-                units.push(if matches!(due, Expected::Query(_) | Expected::Answer(_)) { Unfinished::Query } else { Unfinished::Batch });
+                units.push(if matches!(due, Expected::Query { .. } | Expected::Answer(_)) { Unfinished::Query } else { Unfinished::Batch });
                 open = false;
             }
         }
@@ -254,25 +255,38 @@ impl Responses {
         matches!(self.due.front(), Some(Expected::OwnQuery))
     }
 
+    /// Whether nothing was sent behind what the response at the head is to.
+    pub(crate) fn is_last(&self) -> bool {
+        self.due.len() == 1
+    }
+
     /// Whether the response at the head answers a question, behind which nothing was sent.
     pub(crate) fn is_last_question(&self) -> bool {
-        self.due.len() == 1 && matches!(self.due.front(), Some(Expected::Question))
+        self.is_last() && matches!(self.due.front(), Some(Expected::Question))
     }
 
     /// The statement at the head has been completed: what it does to parameters.
     pub(crate) fn complete(&mut self) -> Option<Change> {
         match self.due.front_mut()? {
-            Expected::Query(changes) => changes.as_mut()?.pop_front(),
-            Expected::Execute(statement) => statement.as_ref()?.change.clone(),
+            Expected::Query { changes, .. } => changes.as_mut()?.pop_front(),
+            Expected::Execute { statement, .. } => statement.as_ref()?.change.clone(),
             _ => None,
+        }
+    }
+
+    /// The statement at the head runs, or has: the pins that it makes, once.
+    pub(crate) fn take_pins(&mut self) -> PinSet {
+        match self.due.front_mut() {
+            Some(Expected::Query { pins, .. } | Expected::Execute { pins, .. }) => std::mem::take(pins),
+            _ => PinSet::default(),
         }
     }
 
     /// What the statement at the head, which has failed, would have done to parameters.
     pub(crate) fn failing(&self) -> Option<Change> {
         match self.due.front()? {
-            Expected::Query(changes) => changes.as_ref()?.front().cloned(),
-            Expected::Execute(statement) => statement.as_ref()?.change.clone(),
+            Expected::Query { changes, .. } => changes.as_ref()?.front().cloned(),
+            Expected::Execute { statement, .. } => statement.as_ref()?.change.clone(),
             _ => None,
         }
     }
@@ -281,7 +295,7 @@ impl Responses {
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {
             self.copy_in = CopyIn::No;
-        } else if self.due.iter().any(|due| matches!(due, Expected::Query(_) | Expected::Execute(_))) {
+        } else if self.due.iter().any(|due| matches!(due, Expected::Query { .. } | Expected::Execute { .. })) {
             self.due.push_back(Expected::CopyEnd);
         }
     }
@@ -328,19 +342,19 @@ impl Responses {
                 return Ok(Reply::Swallow);
             }
             (tag::EMPTY_QUERY, Expected::Answer(text)) => return Ok(Reply::Replace(std::mem::take(text))),
-            (tag::READY, Expected::Query(_) | Expected::Answer(_) | Expected::FunctionCall | Expected::Sync) => {
+            (tag::READY, Expected::Query { .. } | Expected::Answer(_) | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
-            (tag::COPY_IN, Expected::Query(_) | Expected::Execute(_)) => self.on_copy_in(note),
-            (_, Expected::Query(_)) if is_of_query(message) => {
+            (tag::COPY_IN, Expected::Query { .. } | Expected::Execute { .. }) => self.on_copy_in(note),
+            (_, Expected::Query { .. }) if is_of_query(message) => {
                 if message == tag::COMMAND_COMPLETE {
                     self.copy_in = CopyIn::No;
                 }
             }
             (tag::FUNCTION_CALL, Expected::FunctionCall)
             | (tag::PARAMETER_DESCRIPTION, Expected::DescribeStatement(_))
-            | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute(_)) => {}
+            | (tag::DATA_ROW | tag::COPY_OUT | tag::COPY_DATA | tag::COPY_DONE, Expected::Execute { .. }) => {}
             (tag::PARSE_COMPLETE, Expected::Parse { .. }) => {
                 if let Some(Expected::Parse { audience, named, .. }) = self.due.pop_front() {
                     named.iter().for_each(|named| named.statement.is_proven.set(true));
@@ -356,7 +370,7 @@ impl Responses {
             | (tag::ROW_DESCRIPTION | tag::NO_DATA, Expected::DescribeStatement(_) | Expected::DescribePortal(_)) => {
                 self.due.pop_front();
             }
-            (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute(_)) => {
+            (tag::COMMAND_COMPLETE | tag::EMPTY_QUERY | tag::PORTAL_SUSPENDED, Expected::Execute { .. }) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
@@ -388,7 +402,7 @@ impl Responses {
     fn on_error(&mut self, note: &mut Vec<Outcome>) -> Reply {
         self.copy_in = CopyIn::No;
         let reply = match self.due.front_mut() {
-            Some(Expected::Query(_) | Expected::Answer(_) | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::Query { .. } | Expected::Answer(_) | Expected::FunctionCall) => return Reply::Forward,
             Some(Expected::OwnQuery | Expected::Question) => return Reply::Swallow,
             Some(Expected::Prepare(id)) => {
                 note.push(Outcome::NotParsed(Audience::Proxy, Slot::Named(*id)));
@@ -448,9 +462,9 @@ mod tests {
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
     const Bind: Expected = Expected::Bind(None);
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
-    const Execute: Expected = Expected::Execute(None);
+    const Execute: Expected = Expected::Execute { statement: None, pins: PinSet::NONE };
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
-    const Query: Expected = Expected::Query(None);
+    const Query: Expected = Expected::Query { changes: None, pins: PinSet::NONE };
     #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
     const DescribeStatement: Expected = Expected::DescribeStatement(None);
 
@@ -559,9 +573,9 @@ mod tests {
     #[test]
     fn each_statement_of_a_query_is_completed_on_its_own() {
         let mut responses = Responses::default();
-        responses.push(Expected::Query(Some(VecDeque::from([Change::Nothing, Change::ResetAll]))));
+        responses.push(Expected::Query { changes: Some(VecDeque::from([Change::Nothing, Change::ResetAll])), pins: PinSet::NONE });
         let statement = Rc::new(Statement { change: Some(Change::UnlistenAll), ..Statement::default() });
-        responses.push(Expected::Execute(Some(statement)));
+        responses.push(Expected::Execute { statement: Some(statement), pins: PinSet::NONE });
         assert_eq!(
             (responses.complete(), responses.complete(), responses.complete()),
             (Some(Change::Nothing), Some(Change::ResetAll), None)
@@ -624,11 +638,11 @@ mod properties {
                     responses.push(match number % 10 {
                         0 if *number > 200 => Expected::Question,
                         0 if *number > 100 => Expected::OwnQuery,
-                        0 => Expected::Query(None),
+                        0 => Expected::Query { changes: None, pins: PinSet::NONE },
                         1 => Expected::Parse { audience: Audience::Proxy, slot: Slot::Unnamed, named: None },
                         2 => Expected::Bind(None),
                         3 => Expected::DescribeStatement(None),
-                        4 => Expected::Execute(None),
+                        4 => Expected::Execute { statement: None, pins: PinSet::NONE },
                         5 => Expected::Close(Audience::Client),
                         6 => Expected::OwnClose,
                         7 => Expected::Poison(Vec::new()),

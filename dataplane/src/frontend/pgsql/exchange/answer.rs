@@ -282,6 +282,7 @@ impl Attached {
                 }
             }
             tag::COMMAND_COMPLETE if !self.due.is_own() => self.on_complete(body, told),
+            tag::PORTAL_SUSPENDED => self.pins.run(self.due.take_pins()),
             tag::COMMAND_COMPLETE => self.on_own_complete(body),
             tag::READY => {
                 self.conn.status = TransactionStatus::decode(body).map_err(|error| error.to_string())?;

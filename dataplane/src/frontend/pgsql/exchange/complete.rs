@@ -35,6 +35,7 @@ impl Attached {
 
     /// A statement has succeeded; `tag` is its command tag with its end.
     pub(super) fn on_complete(&mut self, tag: &[u8], told: &mut Told) {
+        self.pins.run(self.due.take_pins());
         let change = self.due.complete().unwrap_or_default();
         for name in change.custom_names() {
             self.note_name(name);
@@ -96,6 +97,7 @@ impl Attached {
     /// A statement has failed. Its names may be known to the server all the same, if it failed late: at the end of its transaction.
     pub(super) fn on_failed(&mut self) {
         self.failed = true;
+        self.pins.run(self.due.take_pins());
         if self.conn.status != TransactionStatus::Failed
             && let Some(change) = self.due.failing()
         {
@@ -128,7 +130,10 @@ impl Attached {
             }
         }
         self.pins.on_commit();
-        self.portals.clear();
+        // Those of a batch that was sent since stay.
+        if self.due.is_last() {
+            self.portals.clear();
+        }
         if std::mem::take(&mut self.reported) {
             self.observe();
         }

@@ -8,18 +8,19 @@ use quorumsql_wire::sql::{Class, Effects};
 
 use super::{Attached, Exchange};
 use crate::session::pgsql::changes::{Change, is_followed, is_unnamed};
-use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::pins::{Pin, PinSet};
 use crate::session::pgsql::prepared::Statement;
 
 /// Portals that are followed at a time.
 const PORTALS: usize = 64;
 
 impl Exchange<'_> {
-    /// Notes a portal whose statement does something to parameters; `bind` if its values are at hand.
+    /// Notes a portal whose statement does something to parameters or makes a pin; `bind` if its values are at hand.
     pub(super) fn note_portal(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>, bind: Option<&Bind<'_>>) {
-        let mut statement = statement.filter(|statement| statement.change.is_some()).map(Rc::clone);
-        if let Some((change @ Change::Bound(_), bind)) = statement.as_ref().and_then(|statement| statement.change.as_ref()).zip(bind) {
-            statement = Some(Rc::new(Statement { change: Some(change.bind(bind)), ..Statement::default() }));
+        let leaves = |statement: &&Rc<Statement>| statement.change.is_some() || Pin::of(statement.effects) != PinSet::NONE;
+        let mut statement = statement.filter(leaves).map(Rc::clone);
+        if let Some((Statement { change: Some(change @ Change::Bound(_)), effects, .. }, bind)) = statement.as_deref().zip(bind) {
+            statement = Some(Rc::new(Statement { change: Some(change.bind(bind)), effects: *effects, ..Statement::default() }));
         }
         let Some(server) = &mut self.server else { return };
         server.portals.retain(|(known, _)| **known != *portal);
@@ -32,9 +33,8 @@ impl Exchange<'_> {
 }
 
 impl Attached {
-    /// Ties the session to the connection where a statement does something that lives there and is not followed, and marks the connection where
-    /// nobody can tell.
-    pub(super) fn note_effects(&mut self, class: Class, effects: Effects, changes: Option<&[Change]>, delay: u32) {
+    /// Marks the connection where a statement that may run on it leaves behind what nobody can tell.
+    pub(super) fn note_effects(&mut self, class: Class, effects: Effects, delay: u32) {
         if !matches!(class, Class::Read | Class::Empty | Class::Neutral | Class::Set | Class::Transaction(_))
             || effects.intersects(Effects::CALLS_UNKNOWN | Effects::NEXTVAL)
         {
@@ -43,10 +43,6 @@ impl Attached {
         if effects.is_empty() || self.unit.multiplex == Some(2) {
             return;
         }
-        self.pins.add_effects(effects);
-        if effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG) && !changes.is_some_and(|all| is_followed(effects, all)) {
-            self.pins.add(if is_unnamed(changes) { Pin::Unnamed } else { Pin::Set });
-        }
         if effects.intersects(Effects::CALLS_UNKNOWN | Effects::EXECUTE_TEXT | Effects::HIDDEN) {
             self.conn.unsure = self.session;
         }
@@ -54,6 +50,18 @@ impl Attached {
             self.pins.add(Pin::Sequence);
             self.sequence_left = delay;
         }
+    }
+
+    /// What ties the session to the connection once the statement runs that is sent: it does something that lives there and is not followed.
+    pub(super) fn pins_of(&self, effects: Effects, changes: Option<&[Change]>) -> PinSet {
+        if effects.is_empty() || self.unit.multiplex == Some(2) {
+            return PinSet::NONE;
+        }
+        let mut pins = Pin::of(effects);
+        if effects.intersects(Effects::SESSION_SETTING | Effects::SET_CONFIG) && !changes.is_some_and(|all| is_followed(effects, all)) {
+            pins.add(if is_unnamed(changes) { Pin::Unnamed } else { Pin::Set });
+        }
+        pins
     }
 
     /// Another unit begins: one less of those for which a sequence keeps the connection.
@@ -71,7 +79,7 @@ impl Attached {
         self.bound.as_ref().filter(|(name, _)| **name == *portal).map(|(_, statement)| statement)
     }
 
-    /// The statement of a portal, if it does something to parameters.
+    /// The statement of a portal, if it does something to parameters or makes a pin.
     pub(super) fn portal(&self, name: &[u8]) -> Option<Rc<Statement>> {
         self.portals.iter().find(|(known, _)| **known == *name).map(|(_, statement)| Rc::clone(statement))
     }

@@ -12,7 +12,7 @@ use super::batch::unknown_statement;
 use super::request::Done;
 use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE};
-use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::pins::{Pin, PinSet};
 use crate::session::pgsql::prepared::{PER_CLIENT_LIMIT, Statement, is_ours, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named, Slot};
 
@@ -45,9 +45,13 @@ impl Exchange<'_> {
             FrontendMessage::Execute { portal, .. } => {
                 if let Some(server) = &mut self.server {
                     server.counts.execute(portal);
+                    let statement = server.portal(portal);
+                    let pins = statement.as_ref().map_or(PinSet::NONE, |statement| {
+                        server.pins_of(statement.effects, statement.change.as_ref().map(std::slice::from_ref))
+                    });
+                    server.pins.send(pins);
+                    server.due.push(Expected::Execute { statement, pins });
                 }
-                let statement = self.server.as_ref().and_then(|server| server.portal(portal));
-                self.push(Expected::Execute(statement));
                 Ok(Done::AsIs)
             }
             FrontendMessage::Close(Target::Statement, name) => {
@@ -199,7 +203,7 @@ impl Exchange<'_> {
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
         if let Some(server) = &mut self.server {
             server.unit.effects |= statement.effects;
-            server.note_effects(statement.class, statement.effects, statement.change.as_ref().map(std::slice::from_ref), delay);
+            server.note_effects(statement.class, statement.effects, delay);
         }
         if statement.class == Class::Ddl {
             self.note_schema_change(&statement.sql);

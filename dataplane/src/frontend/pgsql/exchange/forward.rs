@@ -9,7 +9,7 @@ use quorumsql_wire::sql::{Class, Effects, Transaction};
 
 use super::request::{Done, empty_body};
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE};
-use crate::session::pgsql::pins::Pin;
+use crate::session::pgsql::pins::{Pin, PinSet};
 use crate::session::pgsql::responses::Expected;
 
 /// A statement that never exists on a server: describing it fails, and with it the transaction, exactly as if the server itself had refused
@@ -155,7 +155,7 @@ impl Exchange<'_> {
             return;
         }
         self.begin_unit(in_batch && tag != b'Q');
-        self.push(if ends_unit { Expected::Query(None) } else { Expected::DescribePortal(None) });
+        self.push(if ends_unit { Expected::Query { changes: None, pins: PinSet::NONE } } else { Expected::DescribePortal(None) });
     }
 
     /// Makes the server fail where the client's message would have stood, and gives the client our reason.

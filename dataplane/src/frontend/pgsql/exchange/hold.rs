@@ -123,10 +123,11 @@ impl Exchange<'_> {
 
     /// Gives the connection back if nothing ties the session to it; called when something may have ended.
     pub(super) fn detach_if_free(&mut self) -> Result<(), End> {
-        let Some(server) = &self.server else { return Ok(()) };
+        let Some(server) = &mut self.server else { return Ok(()) };
         if !server.due.is_idle() || server.to_server.is_some() {
             return Ok(());
         }
+        server.pins.settle();
         if server.conn.status != TransactionStatus::Idle {
             return Ok(());
         }

@@ -16,6 +16,7 @@ use super::Exchange;
 use super::batch::unknown_statement;
 use super::request::Done;
 use crate::session::pgsql::changes::Change;
+use crate::session::pgsql::pins::PinSet;
 use crate::session::pgsql::prepared::{Statement, is_ours, next_id};
 use crate::session::pgsql::responses::{Audience, Expected, Named};
 
@@ -94,8 +95,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The text of a Query with our names in place of the client's; what it names is prepared before it. `None` = it is sent as it is.
-    pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32) -> Option<Vec<u8>> {
+    /// The text of a Query with our names in place of the client's; what it names is prepared before it, and makes its own pins. `None` = it is sent as it is.
+    pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32, pins: &mut PinSet) -> Option<Vec<u8>> {
         if !effects.intersects(Effects::EXECUTE_TEXT | Effects::MAY_UNPIN) || self.client.statements.is_empty() {
             return None;
         }
@@ -108,7 +109,8 @@ impl Exchange<'_> {
                     PreparedUse::Deallocate => server.conn.prepared.doubt(statement.id),
                     _ => {
                         // What it sets is not followed here.
-                        server.note_effects(statement.class, statement.effects, None, delay);
+                        server.note_effects(statement.class, statement.effects, delay);
+                        pins.join(server.pins_of(statement.effects, None));
                     }
                 }
             }

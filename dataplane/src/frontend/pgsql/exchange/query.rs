@@ -9,6 +9,7 @@ use super::request::Done;
 use super::route::Looked;
 use super::{End, Exchange, Unit};
 use crate::session::pgsql::changes::changes;
+use crate::session::pgsql::pins::PinSet;
 use crate::session::pgsql::responses::Expected;
 
 impl Exchange<'_> {
@@ -29,17 +30,19 @@ impl Exchange<'_> {
         }
         let changes = self.changes.take();
         let delay = self.config.pgsql.variables.auto_increment_delay_multiplex;
-        let mut named = None;
+        let (mut named, mut pins) = (None, PinSet::NONE);
         if let Some(server) = &mut self.server {
             let Unit { class, effects, .. } = server.unit;
-            server.note_effects(class, effects, changes.as_deref(), delay);
-            named = self.with_our_names(sql, effects, delay);
+            server.note_effects(class, effects, delay);
+            pins = server.pins_of(effects, changes.as_deref());
+            named = self.with_our_names(sql, effects, delay, &mut pins);
         }
         if let Some(server) = &mut self.server {
+            server.pins.send(pins);
             server.conn.prepared.unnamed = 0;
             server.counts.query(self.counting.take());
         }
-        self.push(Expected::Query(changes.map(Into::into)));
+        self.push(Expected::Query { changes: changes.map(Into::into), pins });
         let Some(text) = named else { return Ok(Done::AsIs) };
         let mut bytes = Vec::with_capacity(text.len() + 8);
         frontend::query(&mut bytes, &text);
