@@ -84,6 +84,65 @@ async fn a_statement_fills_a_temporary_table() {
     compare(&server, &plane, &steps).await;
 }
 
+/// What stands before a PREPARE of a name that is taken runs.
+#[tokio::test]
+async fn a_name_is_taken_when_its_prepare_runs() {
+    use Step::{Parse, Query, Run};
+    let (server, plane) = in_front_of_server(1);
+    let steps = [
+        Parse("a", "SELECT 'a'::text"),
+        Query("SELECT 1; PREPARE a AS SELECT 2; SELECT 3"),
+        Query("SELECT 1; PREPARE free AS SELECT 2; EXECUTE a; PREPARE a AS SELECT 2"),
+        Query("EXECUTE free; DEALLOCATE free"),
+        Query("BEGIN; SELECT 1; PREPARE a AS SELECT 2"),
+        Query("ROLLBACK; SELECT 1"),
+        Parse("", "PREPARE a AS SELECT 4"),
+        Run(""),
+        Run("a"),
+        Query("DEALLOCATE a; PREPARE a AS SELECT 5; EXECUTE a"),
+        Run("a"),
+        Query("DEALLOCATE a; SELECT 6"),
+        Parse("a", "SELECT 'again'::text"),
+        Query("DEALLOCATE ALL; PREPARE a AS SELECT 7; EXECUTE a"),
+        Query("EXECUTE a"),
+        Parse("b", "SELECT 'b'::text"),
+        Query("SELECT 1; PREPARE b AS SELECT 8"),
+        Run("b"),
+        Query("SELECT count(*) FROM pg_prepared_statements WHERE name = 'b' AND statement = ''"),
+    ];
+    let (mut direct, mut through) = compare(&server, &plane, &steps).await;
+    let batches: [&[(&str, &str)]; 5] = [
+        &[("e", "SELECT 1"), ("", "DEALLOCATE e"), ("e", "SELECT 2"), ("", "EXECUTE e"), ("", "DEALLOCATE e")],
+        &[("", "PREPARE t AS SELECT 1"), ("t", "SELECT 2")],
+        &[("", "DEALLOCATE t"), ("t", "SELECT 3")],
+        &[("", "PREPARE u AS SELECT nothing"), ("u", "SELECT 4")],
+        &[("", "PREPARE u AS SELECT 5"), ("u", "SELECT 6")],
+    ];
+    for (batch, synced) in batches.iter().flat_map(|batch| [(batch, false), (batch, true)]) {
+        let mut answers = Vec::new();
+        for raw in [&mut direct, &mut through] {
+            raw.send(|out| {
+                for (name, sql) in *batch {
+                    frontend::parse(out, name.as_bytes(), sql.as_bytes(), b"");
+                    frontend::bind(out, b"", name.as_bytes(), b"\0\0\0\0\0\0");
+                    frontend::execute(out, b"", 0);
+                    if synced {
+                        frontend::sync(out);
+                    }
+                }
+                frontend::sync(out);
+            })
+            .await;
+            let mut all = answer(raw).await;
+            for _ in 0..if synced { batch.len() } else { 0 } {
+                all.append(&mut answer(raw).await);
+            }
+            answers.push(all);
+        }
+        assert_eq!(answers[1], answers[0], "{batch:?} {synced}");
+    }
+}
+
 #[tokio::test]
 async fn text_and_protocol_share_one_name_space() {
     use Step::{Close, Parse, Query, Run};

@@ -291,6 +291,37 @@ impl Responses {
         }
     }
 
+    /// Whether the client has given this name to a statement since.
+    pub(crate) fn defines(&self, name: &[u8]) -> bool {
+        self.due.iter().any(|due| match due {
+            Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => *named.name == *name,
+            _ => false,
+        })
+    }
+
+    /// What is due changes which statements there are as text.
+    pub(crate) fn is_naming(&self) -> bool {
+        let names = |change: &Change| matches!(change, Change::Prepare(_) | Change::Deallocate(_));
+        self.due.iter().any(|due| match due {
+            Expected::Query { changes, .. } => changes.iter().flatten().any(names),
+            Expected::Execute { statement: Some(statement), .. } => statement.change.as_ref().is_some_and(names),
+            _ => false,
+        })
+    }
+
+    /// Whether the last of what is due of a batch, if it succeeds, leaves a statement of this name that was prepared as text. `None` = nothing
+    /// is about it.
+    pub(crate) fn prepares(&self, name: &[u8]) -> Option<bool> {
+        self.due.iter().rev().find_map(|due| match due {
+            Expected::Execute { statement: Some(statement), .. } => match &statement.change {
+                Some(Change::Prepare(known)) if known.as_bytes() == name => Some(true),
+                Some(Change::Deallocate(known)) if known.as_bytes() == name => Some(false),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// The client sent CopyDone or CopyFail.
     pub(crate) fn on_copy_end(&mut self) {
         if self.copy_in == CopyIn::Active {

@@ -83,7 +83,9 @@ impl Attached {
             Change::Prepare(name) if self.text_names.len() < TEXT_NAMES => self.text_names.push(name.clone()),
             Change::Deallocate(name) => {
                 self.text_names.retain(|known| known != name);
-                told.forgotten.push(name.clone());
+                if !self.due.defines(name.as_bytes()) {
+                    told.forgotten.push(name.clone());
+                }
             }
             _ => {}
         }

@@ -74,6 +74,12 @@ impl Attached {
         }
     }
 
+    /// Whether a statement of this name was prepared as text, or will have been when the server reads what is sent next in the batch.
+    pub(super) fn holds_text(&self, name: &[u8]) -> bool {
+        let known = || self.text_names.iter().any(|known| known.as_bytes() == name);
+        self.pins.has(Pin::Prepare) && self.due.prepares(name).unwrap_or_else(known)
+    }
+
     /// The named statement that was bound to a portal, if it was bound last.
     pub(super) fn bound_to(&self, portal: &[u8]) -> Option<&Rc<Statement>> {
         self.bound.as_ref().filter(|(name, _)| **name == *portal).map(|(_, statement)| statement)

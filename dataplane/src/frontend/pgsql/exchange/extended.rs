@@ -9,6 +9,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::Class;
 
 use super::batch::unknown_statement;
+use super::names::already_exists;
 use super::request::Done;
 use super::route::Looked;
 use super::{Attached, End, Exchange, Passing, SMALL_MESSAGE};
@@ -43,9 +44,12 @@ impl Exchange<'_> {
                 Ok(Done::AsIs)
             }
             FrontendMessage::Execute { portal, .. } => {
+                let statement = self.server.as_ref().and_then(|server| server.portal(portal));
+                if let Some(fields) = statement.as_ref().and_then(|statement| self.taken_by_protocol(statement)) {
+                    return Ok(self.poison(&fields));
+                }
                 if let Some(server) = &mut self.server {
                     server.counts.execute(portal);
-                    let statement = server.portal(portal);
                     let pins = statement.as_ref().map_or(PinSet::NONE, |statement| {
                         server.pins_of(statement.effects, statement.change.as_ref().map(std::slice::from_ref))
                     });
@@ -95,10 +99,10 @@ impl Exchange<'_> {
             self.append(&bytes);
             return Done::Consumed;
         }
-        let is_taken = |server: &Attached| server.text_names.iter().any(|name| name.as_bytes() == parse.name);
-        if self.client.statements.contains_key(parse.name) || self.server.as_ref().is_some_and(is_taken) {
-            let text = format!("prepared statement \"{}\" already exists", String::from_utf8_lossy(parse.name));
-            return self.poison(&ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text));
+        let is_forgotten = |server: &Attached| server.due.prepares(parse.name) == Some(false);
+        let is_held = self.client.statements.contains_key(parse.name) && !self.server.as_ref().is_some_and(is_forgotten);
+        if is_held || self.server.as_ref().is_some_and(|server| server.holds_text(parse.name)) {
+            return self.poison(&already_exists(&String::from_utf8_lossy(parse.name)));
         }
         if self.client.statements.len() >= PER_CLIENT_LIMIT {
             let text = format!("a session cannot have more than {PER_CLIENT_LIMIT} prepared statements");

@@ -211,7 +211,9 @@ impl Attached {
             self.unit.class,
             Class::Read | Class::LockingRead | Class::Write | Class::Empty | Class::Transaction(Transaction::Savepoint)
         );
-        self.due.is_empty() || (stays && !may_end)
+        // Whether a name is taken is known when the PREPARE or DEALLOCATE before has been answered.
+        let is_naming = || self.pins.has(Pin::Prepare) && self.due.is_naming();
+        self.due.is_empty() || (stays && !may_end && !is_naming())
     }
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use quorumsql_wire::pgsql::backend;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
-use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::pgsql::frontend::{self, Target};
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Effects, PreparedName, PreparedUse, Scan, pgsql_prepared_names};
 
@@ -23,6 +23,13 @@ use crate::session::pgsql::responses::{Audience, Expected, Named};
 /// Mentions that one text may have.
 const MENTIONS: usize = 100;
 
+/// The text of a Query as a server is to read it.
+pub(super) struct OurText {
+    pub(super) text: Vec<u8>,
+    /// Names that the server is to forget behind it.
+    pub(super) occupied: Vec<String>,
+}
+
 impl Exchange<'_> {
     /// A Query that names prepared statements: how it is dealt with here, if it is.
     pub(super) fn by_name(&mut self, sql: &[u8], scan: &Scan) -> Option<Done> {
@@ -36,7 +43,10 @@ impl Exchange<'_> {
         if let ([PreparedName { using: PreparedUse::Deallocate | PreparedUse::DeallocateAll, .. }], 1) = (&names[..], scan.statements) {
             return self.deallocate(&names[0]);
         }
-        let refused = names.iter().find_map(|name| self.refused(name));
+        // What stands before a PREPARE of a name that is taken runs; the server itself refuses it there.
+        let in_batch = self.server.as_ref().is_some_and(|server| server.due.is_in_batch());
+        let is_late = |name: &&PreparedName| name.using == PreparedUse::Prepare && scan.statements > 1 && !in_batch;
+        let refused = names.iter().find_map(|name| self.refused(name).or_else(|| self.taken(name).filter(|_| !is_late(&name))));
         refused.map(|fields| self.refuse_query(&fields))
     }
 
@@ -87,22 +97,45 @@ impl Exchange<'_> {
                 Some(ErrorFields::error(sqlstate::FEATURE_NOT_SUPPORTED, text))
             }
             PreparedUse::Execute | PreparedUse::Deallocate if is_ours(key) => Some(unknown_statement(key)),
-            PreparedUse::Prepare if self.client.statements.contains_key(key) => {
-                let text = format!("prepared statement \"{}\" already exists", name.name);
-                Some(ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, text))
-            }
+            _ => None,
+        }
+    }
+
+    /// Why a PREPARE cannot succeed: the client holds a statement of the name by protocol.
+    fn taken(&self, name: &PreparedName) -> Option<ErrorFields> {
+        let is_taken = name.using == PreparedUse::Prepare && self.client.statements.contains_key(name.name.as_bytes());
+        is_taken.then(|| already_exists(&name.name))
+    }
+
+    /// The same of the statement of a portal that is to be executed.
+    pub(super) fn taken_by_protocol(&self, statement: &Statement) -> Option<ErrorFields> {
+        match &statement.change {
+            Some(Change::Prepare(name)) if self.client.statements.contains_key(name.as_bytes()) => Some(already_exists(name)),
             _ => None,
         }
     }
 
     /// The text of a Query with our names in place of the client's; what it names is prepared before it, and makes its own pins. `None` = it is sent as it is.
-    pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32, pins: &mut PinSet) -> Option<Vec<u8>> {
-        if !effects.intersects(Effects::EXECUTE_TEXT | Effects::MAY_UNPIN) || self.client.statements.is_empty() {
+    pub(super) fn with_our_names(&mut self, sql: &[u8], effects: Effects, delay: u32, pins: &mut PinSet) -> Option<OurText> {
+        if !is_naming(effects) || self.client.statements.is_empty() {
             return None;
         }
         let (mut text, mut done) = (Vec::new(), 0);
+        let (mut occupied, mut gone) = (Vec::new(), Vec::new());
         for name in pgsql_prepared_names(sql, MENTIONS)? {
+            if name.using == PreparedUse::DeallocateAll {
+                break;
+            }
             let Some(statement) = self.client.statements.get(name.name.as_bytes()).map(Rc::clone) else { continue };
+            // Behind its DEALLOCATE a name is the server's.
+            if gone.contains(&name.name) {
+                continue;
+            }
+            if name.using == PreparedUse::Prepare {
+                self.occupy(name.name.as_bytes(), true);
+                occupied.push(name.name);
+                continue;
+            }
             self.prepare_apart(&statement);
             if let Some(server) = &mut self.server {
                 match name.using {
@@ -117,12 +150,28 @@ impl Exchange<'_> {
             text.extend_from_slice(&sql[done..name.place.start]);
             quote(&mut text, &statement);
             done = name.place.end;
+            if name.using == PreparedUse::Deallocate {
+                gone.push(name.name);
+            }
         }
-        if done == 0 {
+        if done == 0 && occupied.is_empty() {
             return None;
         }
         text.extend_from_slice(&sql[done..]);
-        Some(text)
+        Some(OurText { text, occupied })
+    }
+
+    /// Has the server know a name that the client holds by protocol, with nothing behind it, while a Query runs that must find it taken.
+    pub(super) fn occupy(&mut self, name: &[u8], begin: bool) {
+        let mut bytes = Vec::with_capacity(name.len() + 16);
+        if begin {
+            frontend::parse(&mut bytes, name, b"", b"");
+        } else {
+            frontend::close(&mut bytes, Target::Statement, name);
+        }
+        frontend::sync(&mut bytes);
+        self.append(&bytes);
+        self.push(Expected::Prepare(0));
     }
 
     /// The same of a statement that is parsed: one whose text names a statement of the client's is the client's alone.
@@ -194,6 +243,11 @@ impl Exchange<'_> {
 /// Whether a text of these effects may name a prepared statement.
 fn is_naming(effects: Effects) -> bool {
     effects.intersects(Effects::PREPARE_TEXT | Effects::EXECUTE_TEXT | Effects::MAY_UNPIN)
+}
+
+/// PostgreSQL's words for a name that is taken.
+pub(super) fn already_exists(name: &str) -> ErrorFields {
+    ErrorFields::error(sqlstate::DUPLICATE_PREPARED_STATEMENT, format!("prepared statement \"{name}\" already exists"))
 }
 
 /// What a text names, within bounds.

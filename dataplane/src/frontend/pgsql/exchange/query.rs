@@ -5,6 +5,7 @@ use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend;
 use quorumsql_wire::sql::Class;
 
+use super::names::OurText;
 use super::request::Done;
 use super::route::Looked;
 use super::{End, Exchange, Unit};
@@ -43,10 +44,11 @@ impl Exchange<'_> {
             server.counts.query(self.counting.take());
         }
         self.push(Expected::Query { changes: changes.map(Into::into), pins });
-        let Some(text) = named else { return Ok(Done::AsIs) };
+        let Some(OurText { text, occupied }) = named else { return Ok(Done::AsIs) };
         let mut bytes = Vec::with_capacity(text.len() + 8);
         frontend::query(&mut bytes, &text);
         self.append(&bytes);
+        occupied.iter().for_each(|name| self.occupy(name.as_bytes(), false));
         Ok(Done::Consumed)
     }
 
