@@ -1,0 +1,86 @@
+//! The statements that the queue is about: what the one at the head does, and which names those have that are due.
+
+use std::rc::Rc;
+
+use super::super::changes::Change;
+use super::super::pins::PinSet;
+use super::super::prepared::Statement;
+use super::{Audience, Expected, Responses};
+
+impl Responses {
+    /// The prepared statement that the response at the head is about.
+    pub(crate) fn statement(&self) -> Option<&Rc<Statement>> {
+        match self.due.front() {
+            Some(Expected::Bind(statement) | Expected::DescribeStatement(statement)) => statement.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The statement whose rows the message at the head describes.
+    pub(crate) fn described(&self) -> Option<(&Rc<Statement>, Audience)> {
+        match self.due.front() {
+            Some(Expected::DescribeStatement(statement) | Expected::DescribePortal(statement)) => {
+                statement.as_ref().map(|statement| (statement, Audience::Client))
+            }
+            Some(Expected::OwnDescribe(statement)) => Some((statement, Audience::Proxy)),
+            _ => None,
+        }
+    }
+
+    /// The statement at the head has been completed: what it does to parameters.
+    pub(crate) fn complete(&mut self) -> Option<Change> {
+        match self.due.front_mut()? {
+            Expected::Query { changes, .. } => changes.as_mut()?.pop_front(),
+            Expected::Execute { statement, .. } => statement.as_ref()?.change.clone(),
+            _ => None,
+        }
+    }
+
+    /// The statement at the head runs, or has: the pins that it makes, once.
+    pub(crate) fn take_pins(&mut self) -> PinSet {
+        match self.due.front_mut() {
+            Some(Expected::Query { pins, .. } | Expected::Execute { pins, .. }) => std::mem::take(pins),
+            _ => PinSet::default(),
+        }
+    }
+
+    /// What the statement at the head, which has failed, would have done to parameters.
+    pub(crate) fn failing(&self) -> Option<Change> {
+        match self.due.front()? {
+            Expected::Query { changes, .. } => changes.as_ref()?.front().cloned(),
+            Expected::Execute { statement, .. } => statement.as_ref()?.change.clone(),
+            _ => None,
+        }
+    }
+
+    /// Whether the client has given this name to a statement since.
+    pub(crate) fn defines(&self, name: &[u8]) -> bool {
+        self.due.iter().any(|due| match due {
+            Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => *named.name == *name,
+            _ => false,
+        })
+    }
+
+    /// What is due changes which statements there are as text.
+    pub(crate) fn is_naming(&self) -> bool {
+        let names = |change: &Change| matches!(change, Change::Prepare(_) | Change::Deallocate(_));
+        self.due.iter().any(|due| match due {
+            Expected::Query { changes, .. } => changes.iter().flatten().any(names),
+            Expected::Execute { statement: Some(statement), .. } => statement.change.as_ref().is_some_and(names),
+            _ => false,
+        })
+    }
+
+    /// Whether the last of what is due of a batch, if it succeeds, leaves a statement of this name that was prepared as text. `None` = nothing
+    /// is about it.
+    pub(crate) fn prepares(&self, name: &[u8]) -> Option<bool> {
+        self.due.iter().rev().find_map(|due| match due {
+            Expected::Execute { statement: Some(statement), .. } => match &statement.change {
+                Some(Change::Prepare(known)) if known.as_bytes() == name => Some(true),
+                Some(Change::Deallocate(known)) if known.as_bytes() == name => Some(false),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+}
