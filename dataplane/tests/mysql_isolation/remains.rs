@@ -56,3 +56,22 @@ pub(crate) async fn all(proxy: &Proxy, server: u16) {
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), 2 * SEEN.len() * LEFT.len(), wrong.join("\n"));
 }
+
+/// A session that has been reset has nothing open any more, and nobody waits for its rows.
+pub(crate) async fn a_reset_has_ended_what_was_open(proxy: &Proxy, server: u16) {
+    let mut direct = direct(server).await;
+    outcomes(&mut direct, &["CREATE TABLE held (a INT PRIMARY KEY)", "INSERT INTO held VALUES (1)"]).await;
+    for round in 0..20 {
+        let mut client = proxy.client().await;
+        for _ in 0..2 {
+            assert_eq!(outcomes(&mut client, &["XA START 'r'"]).await, "[] affected 0 warnings 0", "round {round}");
+            client.reset().await.expect("a session can be reset");
+        }
+        outcomes(&mut client, &["BEGIN", "SELECT a FROM held WHERE a = 1 FOR UPDATE"]).await;
+        client.reset().await.expect("a session can be reset");
+        let free = outcomes(&mut direct, &["SELECT a FROM held WHERE a = 1 FOR UPDATE NOWAIT"]).await;
+        assert!(free.contains("Bytes"), "round {round}: {free}");
+        close(client).await;
+    }
+    close(direct).await;
+}

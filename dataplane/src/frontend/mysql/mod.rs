@@ -185,8 +185,7 @@ impl Client {
     async fn give_up_connection(&mut self) {
         let Some(mut held) = self.held.take() else { return };
         let pins = std::mem::take(&mut self.state.pins);
-        // Closing a connection is what rolls a transaction back for sure.
-        if pins.transaction || !held.is_current() {
+        if !held.is_current() {
             return;
         }
         if !pins.hard() && !held.state.unsure {
@@ -194,7 +193,8 @@ impl Client {
             return;
         }
         let reset = self.ctx.ticker().guard(RESET_LIMIT, Box::pin(held.reset())).await;
-        if matches!(reset, Ok(Ok(true))) {
+        // A transaction has been rolled back when the client is answered; closing its connection makes it sure.
+        if matches!(reset, Ok(Ok(true))) && !pins.transaction {
             held.release();
         }
     }
