@@ -31,7 +31,8 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
-    fn new(scan: Scan) -> Rc<Self> {
+    /// Of a text that has been scanned.
+    pub(crate) fn new(scan: Scan) -> Rc<Self> {
         Rc::new(Self { scan, ..Self::default() })
     }
 

@@ -20,16 +20,18 @@ use states::STATES;
 #[test]
 fn no_client_of_mariadb_sees_the_state_of_another() {
     let server = MariaDb::start(1, &["--lock-wait-timeout=50"]);
-    let mut setup = Setup::sharing(server.port);
+    let mut setup = Setup { users: vec![("other".into(), "other".into())], ..Setup::sharing(server.port) };
     // A wait for the connection is a failure here.
     setup.variables.connect_timeout_server_max = std::time::Duration::from_millis(700);
     let proxy = setup.start();
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        remains::a_reset_has_ended_what_was_open(&proxy, server.port).await;
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
         prepared::types_are_ones_own(&proxy, server.port).await;
+        prepared::a_past_moves_with_its_statement(&proxy, server.port).await;
         prepared::settings_are_ones_own(&proxy, server.port).await;
     });
 }
@@ -37,16 +39,18 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
 #[test]
 fn no_client_of_mysql_9_sees_the_state_of_another() {
     let server = Mysql9::start(1, &[]);
-    let mut setup = Setup::sharing(server.port);
+    let mut setup = Setup { users: vec![("other".into(), "other".into())], ..Setup::sharing(server.port) };
     // A wait for the connection is a failure here.
     setup.variables.connect_timeout_server_max = std::time::Duration::from_millis(700);
     let proxy = setup.start();
     block_on(async {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
+        remains::a_reset_has_ended_what_was_open(&proxy, server.port).await;
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
         prepared::types_are_ones_own(&proxy, server.port).await;
+        prepared::a_past_moves_with_its_statement(&proxy, server.port).await;
         prepared::settings_are_ones_own(&proxy, server.port).await;
     });
 }
@@ -56,6 +60,8 @@ async fn all(proxy: &Proxy, server: u16) {
     run(
         &mut admin,
         &[
+            "CREATE USER other@'%' IDENTIFIED BY 'other'",
+            "GRANT SELECT ON demo.* TO other@'%'",
             "CREATE TABLE ids (id INT PRIMARY KEY AUTO_INCREMENT)",
             "CREATE TABLE children (id INT)",
             "CREATE DATABASE other CHARACTER SET latin1",

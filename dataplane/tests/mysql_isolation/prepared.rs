@@ -155,6 +155,47 @@ pub(crate) async fn types_are_ones_own(proxy: &Proxy, server: u16) {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), TYPED.len() * EXECUTIONS.len(), wrong.join("\n"));
 }
 
+/// Statements whose types a parameter changes for good, by executions that bring them elsewhere on a connection of their own.
+const MOVED: &[&str] = &[
+    "SELECT GREATEST(?, 2)",
+    "SELECT ? + 1",
+    "SELECT ?",
+    "SELECT ? FROM ten WHERE a = 1 LIMIT 1",
+    "SELECT COALESCE(?, 1.5) FROM ten ORDER BY a LIMIT 2",
+    "SELECT * FROM (SELECT ? AS x FROM ten) AS y WHERE y.x > 0",
+    "SELECT a FROM ten WHERE a = ?",
+];
+
+/// A statement that moves to another connection of its server goes on there with what its client has executed before.
+pub(crate) async fn a_past_moves_with_its_statement(proxy: &Proxy, server: u16) {
+    let mut wrong = Vec::new();
+    let mut through = uncached(proxy.login_options("demo", "demo")).await;
+    let mut direct = uncached(direct_options(server)).await;
+    let mut thief = uncached(proxy.login_options("other", "other")).await;
+    for sql in MOVED {
+        for executions in EXECUTIONS {
+            let mut outcomes = [Vec::new(), Vec::new()];
+            for (client, outcomes) in [&mut through, &mut direct].into_iter().zip(&mut outcomes) {
+                let statement = client.prep(*sql).await.expect("the statement is good");
+                for (_, bound) in *executions {
+                    outcomes.push(bind(client, &statement, (bound.value(),)).await);
+                    // Warnings would keep the connection; the other user's statement then takes it.
+                    run(client, &["SELECT COUNT(*) FROM ten"]).await;
+                    run(&mut thief, &["SELECT 1"]).await;
+                }
+                client.close(statement).await.expect("a statement can be closed");
+            }
+            if outcomes[0] != outcomes[1] {
+                wrong.push(format!("{sql} {executions:?}\n    through {:?}\n    direct  {:?}", outcomes[0], outcomes[1]));
+            }
+        }
+    }
+    for client in [through, direct, thief] {
+        close(client).await;
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), MOVED.len() * EXECUTIONS.len(), wrong.join("\n"));
+}
+
 async fn take_turns(clients: &mut [Conn; 2], sql: &str, executions: &[(usize, Bound)]) -> Vec<String> {
     let mut statements = Vec::new();
     for client in clients.iter_mut() {

@@ -27,7 +27,7 @@ use crate::worker::chunk::Chunk;
 use crate::worker::link::{Link, LinkParcel};
 use counts::CountsOf;
 use diagnostics::Diagnostics;
-pub(crate) use registry::Registry;
+pub(crate) use registry::{Execution, Registry};
 
 /// Capabilities of a client that change what a server answers: part of the pool key.
 pub(crate) const KEY_CAPABILITIES: Capabilities = Capabilities(

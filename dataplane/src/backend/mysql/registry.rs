@@ -25,10 +25,26 @@ impl Prepared {
         self.owner == Some(name)
     }
 
+    /// It has not seen what has brought a client's statement where that is, and the next execution does not make up for it.
+    fn is_behind(&self, statement: &ClientStatement) -> bool {
+        self.owner.is_none() && self.ran == Ran::Never && !statement.ran.begins_with(&statement.kinds)
+    }
+
     fn own(&mut self, name: StatementName) {
         self.owner = Some(name);
         self.ran = Ran::Mixed;
     }
+}
+
+/// By what a client's statement is executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Execution {
+    /// The statement with this id of the server.
+    By(u32),
+    /// The same, once the client's past executions have been repeated on it.
+    Behind(u32),
+    /// None: it must be prepared.
+    Missing,
 }
 
 /// The statements, most recently used last.
@@ -40,6 +56,11 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
+    /// Whether what is executed here leaves something behind in its statement.
+    pub(crate) fn remembers(&self) -> bool {
+        self.remembers
+    }
+
     /// Of a new connection. MariaDB resolves types at each execution.
     pub(crate) fn new(product: Product) -> Self {
         Self { prepared: Vec::new(), remembers: product == Product::Mysql }
@@ -67,18 +88,21 @@ impl Registry {
 
     /// Whether a client's statement can be executed as if this connection alone had ever executed it.
     pub(crate) fn has(&self, statement: &ClientStatement) -> bool {
-        self.position(statement).is_some_and(|at| statement.ran != Ran::Mixed || self.prepared[at].owner.is_some())
+        self.position(statement).is_some_and(|at| !self.prepared[at].is_behind(statement))
     }
 
-    /// The server's id of a statement that a client's is to be executed by. It becomes the most recently used, and both
-    /// remember the execution. `None` = one must be prepared.
-    pub(crate) fn execute(&mut self, statement: &mut ClientStatement) -> Option<u32> {
-        let at = self.position(statement)?;
+    /// Which of the server's statements a client's is to be executed by. It becomes the most recently used, and if all is well,
+    /// both remember the execution.
+    pub(crate) fn execute(&mut self, statement: &mut ClientStatement) -> Execution {
+        let Some(at) = self.position(statement) else { return Execution::Missing };
         if at + 1 != self.prepared.len() {
             let prepared = self.prepared.remove(at);
             self.prepared.push(prepared);
         }
-        let prepared = self.prepared.last_mut()?;
+        let Some(prepared) = self.prepared.last_mut() else { return Execution::Missing };
+        if prepared.is_behind(statement) && statement.is_repeatable() {
+            return Execution::Behind(prepared.id);
+        }
         if self.remembers && !statement.kinds.is_empty() {
             prepared.ran.run(&statement.kinds);
             match &prepared.ran {
@@ -90,7 +114,16 @@ impl Registry {
                 prepared.own(statement.name);
             }
         }
-        Some(prepared.id)
+        Execution::By(prepared.id)
+    }
+
+    /// The past of a client's statement has been repeated on the one that it was behind.
+    pub(crate) fn caught_up(&mut self, statement: &ClientStatement) {
+        let Some(prepared) = self.prepared.last_mut() else { return };
+        prepared.ran = statement.ran.clone();
+        if prepared.ran == Ran::Mixed {
+            prepared.own(statement.name);
+        }
     }
 
     /// Adds a statement. Returns the server's id of one that must be closed for it: one that it takes the place of, or the
@@ -153,28 +186,33 @@ impl Registry {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::rc::Rc;
 
-    use quorumsql_wire::mysql::params::ParameterKind::{self, Double, Int};
+    use quorumsql_wire::mysql::params::ParameterKind::{self, Decimal, Double, Int, Text};
+    use quorumsql_wire::sql::{Scan, ScanOptions, scan_mysql};
 
     use super::*;
+    use crate::worker::scans::Scanned;
 
     fn client(sql: &str) -> ClientStatement {
         thread_local! {
             static LAST: Cell<u64> = const { Cell::new(0) };
         }
         LAST.set(LAST.get() + 1);
-        ClientStatement::new(StatementName(LAST.get()), StatementText::of(sql.as_bytes()), Rc::default(), 1)
+        let mut scan = Scan::default();
+        scan_mysql(sql.as_bytes(), &ScanOptions::MYSQL, &mut scan);
+        ClientStatement::new(StatementName(LAST.get()), StatementText::of(sql.as_bytes()), Scanned::new(scan), 1)
     }
 
     /// Executes a client's statement, which is prepared as `id` if need be.
     fn execute(registry: &mut Registry, client: &mut ClientStatement, kinds: &[ParameterKind], id: u32) -> u32 {
         client.kinds = kinds.to_vec();
-        match registry.execute(client) {
-            Some(id) => id,
-            None => {
-                registry.add(Arc::clone(&client.text), id);
-                registry.execute(client).unwrap()
+        loop {
+            match registry.execute(client) {
+                Execution::By(id) => return id,
+                Execution::Behind(_) => registry.caught_up(client),
+                Execution::Missing => {
+                    registry.add(Arc::clone(&client.text), id);
+                }
             }
         }
     }
@@ -187,17 +225,17 @@ mod tests {
             assert_eq!(registry.add(Arc::clone(&client.text), number as u32), None);
         }
         assert!(registry.has(&clients[0]));
-        assert_eq!(registry.execute(&mut clients[0]), Some(0));
+        assert_eq!(registry.execute(&mut clients[0]), Execution::By(0));
         let more = Arc::clone(&clients[MAX_PREPARED].text);
         assert_eq!(registry.add(Arc::clone(&more), 1000), Some(1));
         assert!(!registry.has(&clients[1]));
-        assert_eq!(registry.execute(&mut clients[1]), None);
+        assert_eq!(registry.execute(&mut clients[1]), Execution::Missing);
         assert_eq!(registry.add(more, 1001), Some(1000), "the same text again");
-        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), Some(1001));
+        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), Execution::By(1001));
         assert_eq!(registry.forget_last(), Some(1001));
-        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), None);
+        assert_eq!(registry.execute(&mut clients[MAX_PREPARED]), Execution::Missing);
         registry.clear();
-        assert_eq!(registry.execute(&mut clients[0]), None);
+        assert_eq!(registry.execute(&mut clients[0]), Execution::Missing);
     }
 
     #[test]
@@ -218,6 +256,39 @@ mod tests {
         assert!(!other.has(&b) && other.has(&c), "its executions are not there");
         assert_eq!(execute(&mut other, &mut b, &[Double], 10), 9);
         assert!(other.has(&b) && !other.has(&c));
+    }
+
+    #[test]
+    fn a_past_that_can_be_repeated_comes_first() {
+        /// Kinds of the executions, whether they are kept, kinds of the next one elsewhere, whether it must wait for the past.
+        type Case<'a> = (&'a [&'a [ParameterKind]], bool, &'a [ParameterKind], bool);
+        let cases: [Case<'_>; 7] = [
+            (&[], true, &[Int], false),
+            (&[&[Decimal]], true, &[Decimal], false),
+            (&[&[Decimal]], true, &[Text], true),
+            (&[&[Decimal]], true, &[Double], true),
+            (&[&[Decimal]], false, &[Text], false),
+            (&[&[Decimal], &[Double]], true, &[Double], true),
+            (&[&[Decimal], &[Double]], false, &[Double], false),
+        ];
+        for (executions, kept, kinds, waits) in cases {
+            let mut client = client("SELECT GREATEST(?, 2)");
+            let mut here = Registry::new(Product::Mysql);
+            for kinds in executions {
+                execute(&mut here, &mut client, kinds, 1);
+                client.past.run(kinds, || kept.then(Vec::new));
+            }
+            let mut other = Registry::new(Product::Mysql);
+            other.add(Arc::clone(&client.text), 2);
+            client.kinds = kinds.to_vec();
+            let is_behind = waits || !kept;
+            assert_eq!(other.has(&client), !is_behind, "{executions:?} {kinds:?}");
+            assert_eq!(other.execute(&mut client), if waits { Execution::Behind(2) } else { Execution::By(2) }, "{executions:?} {kinds:?}");
+            if waits {
+                other.caught_up(&client);
+                assert_eq!(other.execute(&mut client), Execution::By(2), "{executions:?} {kinds:?}");
+            }
+        }
     }
 
     #[test]

@@ -9,22 +9,25 @@ use quorumsql_wire::mysql::error_code::{self, ErrorCode};
 use quorumsql_wire::mysql::params::ExecuteBody;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::{Command, ErrPacket, PacketWriter};
-use quorumsql_wire::sql::Effects;
+use quorumsql_wire::sql::{Class, Effects};
 
 use super::exchange::{Unsent, Work, close_on_server};
 use super::request::Request;
 use super::statement::{Form, Plan, Routed};
 use super::{Client, Flow, RESET_LIMIT};
-use crate::backend::mysql::Mysql;
+use crate::backend::mysql::{Execution, Mysql};
 use crate::config::Protocol;
 use crate::pool::PooledConnection;
 use crate::session::mysql::long_data::{LongData, Wrong};
 use crate::session::mysql::pins::Sent;
-use crate::session::mysql::state::SessionState;
+use crate::session::mysql::state::{Goal, SessionState};
 use crate::session::mysql::statements::{ClientStatement, StatementName, StatementText};
 
 /// `ER_STMT_HAS_NO_OPEN_CURSOR`.
 const NO_OPEN_CURSOR: ErrorCode = ErrorCode { code: 1421, sqlstate: *b"HY000" };
+
+/// Where COM_STMT_EXECUTE says whether a cursor is wanted.
+const CURSOR_FLAG: usize = 5;
 
 /// Long data goes to a server in pieces of so many bytes: a packet beyond its `max_allowed_packet` would end the connection.
 const LONG_DATA_PIECE: usize = 512 << 10;
@@ -168,9 +171,12 @@ pub(super) async fn send_execute(
     types_follow: bool,
 ) -> Result<u8, Unsent> {
     let server_id = match server.state.registry.execute(statement) {
-        Some(id) => id,
-        None => Box::pin(prepare_again(server, session, statement)).await?,
+        Execution::By(id) => id,
+        other => Box::pin(bring_here(server, session, statement, other)).await?,
     };
+    if server.state.registry.remembers() {
+        note_past(request.payload(), statement, types_follow);
+    }
     let answer_sequence = request.answer_sequence;
     let in_place = types_follow && statement.long_data.is_empty();
     if in_place && let Some(payload) = request.payload_mut() {
@@ -199,12 +205,67 @@ pub(super) async fn send_execute(
     sent.map(|()| answer_sequence).map_err(|error| Unsent::Broken(error.to_string()))
 }
 
-/// The statement is not prepared on this connection: prepare it under the setting under which the client did.
-async fn prepare_again(
+/// Prepares the statement on this connection, and brings it where the client's executions have brought it. Returns the server's id.
+async fn bring_here(
     server: &mut PooledConnection<Mysql>,
     session: &SessionState,
     statement: &mut ClientStatement,
+    mut execution: Execution,
 ) -> Result<u32, Unsent> {
+    if execution == Execution::Missing {
+        prepare_again(server, session, statement).await?;
+        execution = server.state.registry.execute(statement);
+    }
+    if let Execution::Behind(id) = execution {
+        repeat_past(server, session, statement, id).await?;
+        execution = server.state.registry.execute(statement);
+    }
+    match execution {
+        Execution::By(id) => Ok(id),
+        Execution::Behind(_) | Execution::Missing => Err(Unsent::Broken("a statement that was just prepared is not there".into())),
+    }
+}
+
+/// Repeats the executions that have brought the client's statement where it is; they resolve its types, and nothing else comes of
+/// them (see [`crate::session::mysql::past`]).
+async fn repeat_past(
+    server: &mut PooledConnection<Mysql>,
+    session: &SessionState,
+    statement: &ClientStatement,
+    id: u32,
+) -> Result<(), Unsent> {
+    let mut variables = session.variables.clone();
+    variables.extend([("sql_select_limit", "0".to_owned()), ("max_execution_time", "1".to_owned())]);
+    server.change_to(Goal { variables: &variables, ..session.goal() }).await?;
+    for body in statement.past.bodies() {
+        let payload = [&[byte::STMT_EXECUTE], &id.to_le_bytes()[..], body].concat();
+        // An error comes behind the types.
+        if let Err(error) = server.call(Question::Results, &payload).await {
+            return Err(Unsent::Broken(error.to_string()));
+        }
+    }
+    server.change_to(session.goal()).await?;
+    server.state.registry.caught_up(statement);
+    Ok(())
+}
+
+/// Keeps an execution that may have to be repeated on another connection. `payload` has been checked.
+fn note_past(payload: &[u8], statement: &mut ClientStatement, types_follow: bool) {
+    let mut past = std::mem::take(&mut statement.past);
+    past.run(&statement.kinds, || {
+        let is_plain = statement.scan.class == Class::Read && statement.scan.effects.is_empty() && statement.long_data.is_empty();
+        is_plain.then(|| {
+            let mut out = Vec::with_capacity(payload.len() + statement.types.len());
+            put_execute(payload, 0, statement, types_follow, &mut out);
+            out[CURSOR_FLAG] = 0;
+            out.split_off(CURSOR_FLAG)
+        })
+    });
+    statement.past = past;
+}
+
+/// The statement is not prepared on this connection: prepare it under the setting under which the client did.
+async fn prepare_again(server: &mut PooledConnection<Mysql>, session: &SessionState, statement: &ClientStatement) -> Result<(), Unsent> {
     let text = &statement.text;
     let prepared = if text.setting == session.setting() {
         prepare_here(server, text).await
@@ -220,7 +281,7 @@ async fn prepare_again(
     let id = prepared?;
     let closed = server.state.registry.add(Arc::clone(&statement.text), id);
     close_on_server(server, closed).await;
-    Ok(server.state.registry.execute(statement).unwrap_or(id))
+    Ok(())
 }
 
 /// The server's id. A server that has too many statements loses those of this connection first.

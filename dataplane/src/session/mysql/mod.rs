@@ -4,6 +4,7 @@ pub(crate) mod calls;
 pub(crate) mod local;
 pub(crate) mod long_data;
 pub(crate) mod names;
+pub(crate) mod past;
 pub(crate) mod pins;
 pub(crate) mod ran;
 pub(crate) mod set;

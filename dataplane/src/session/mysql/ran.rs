@@ -32,6 +32,15 @@ impl Ran {
         }
     }
 
+    /// Whether an execution with `kinds` leaves a new statement where it leaves one that is `self`.
+    pub(crate) fn begins_with(&self, kinds: &[ParameterKind]) -> bool {
+        match self {
+            Self::Never => true,
+            Self::Alike(first) => **first == *kinds,
+            Self::Mixed => false,
+        }
+    }
+
     /// One more execution.
     pub(crate) fn run(&mut self, kinds: &[ParameterKind]) {
         match self {
@@ -43,7 +52,7 @@ impl Ran {
 }
 
 /// Whether a statement that has been brought to `first` stays there.
-fn fit(first: &[ParameterKind], kinds: &[ParameterKind]) -> bool {
+pub(super) fn fit(first: &[ParameterKind], kinds: &[ParameterKind]) -> bool {
     first == kinds || first.len() == kinds.len() && first.iter().zip(kinds).all(|(first, kind)| fits(*first, *kind))
 }
 

@@ -8,6 +8,7 @@ use quorumsql_wire::mysql::params::ParameterKind;
 
 use super::long_data::LongData;
 use super::names::Names;
+use super::past::{self, Past};
 use super::ran::Ran;
 use super::tracked::{self, Variables};
 use crate::worker::scans::Scanned;
@@ -90,6 +91,8 @@ pub(crate) struct ClientStatement {
     pub(crate) kinds: Vec<ParameterKind>,
     /// Its executions on servers that remember them.
     pub(crate) ran: Ran,
+    /// Those that are to be repeated on another connection.
+    pub(crate) past: Past,
     /// What COM_STMT_SEND_LONG_DATA sent, by parameter.
     pub(crate) long_data: LongData,
 }
@@ -97,8 +100,13 @@ pub(crate) struct ClientStatement {
 impl ClientStatement {
     /// A statement that was just prepared.
     pub(crate) fn new(name: StatementName, text: Arc<StatementText>, scan: Rc<Scanned>, parameters: u16) -> Self {
-        let (types, kinds, ran, long_data) = Default::default();
-        Self { name, text, scan, parameters, types, kinds, ran, long_data }
+        let (types, kinds, ran, past, long_data) = Default::default();
+        Self { name, text, scan, parameters, types, kinds, ran, past, long_data }
+    }
+
+    /// Whether its past executions can be repeated where it is prepared anew.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.past.is_known() && past::is_repeatable(&self.scan, &self.text.sql)
     }
 }
 
