@@ -1,5 +1,8 @@
 //! Two clients that share server connections never see each other's state.
 
+use quorumsql_wire::pgsql::frame;
+
+use crate::bytes::Raw;
 use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
@@ -84,4 +87,35 @@ async fn a_waiter_gets_the_connection_when_a_transaction_ends() {
     let (code, text) = told(&second.simple_query("SELECT 6").await.unwrap_err());
     assert_eq!(code, "08001");
     assert!(text.starts_with("Max connect timeout reached while reaching hostgroup 10 after"), "{text}");
+}
+
+/// Functions that are called by their numbers, as libpq's PQfn does.
+#[tokio::test]
+async fn what_a_function_call_leaves_is_seen_by_nobody_else() {
+    let (_server, plane) = in_front_of_server(1);
+    let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
+    let other = plane.client().await;
+    let make = "CREATE FUNCTION hide() RETURNS text LANGUAGE sql AS $$SELECT set_config('work_mem', '8MB', false)$$";
+    other.simple_query(make).await.unwrap();
+    let hide: u32 = one(&other, "SELECT 'hide'::regproc::oid").await.parse().unwrap();
+    let set_config: u32 = one(&other, "SELECT 'set_config'::regproc::oid").await.parse().unwrap();
+    let lo_creat: u32 = one(&other, "SELECT 'lo_creat'::regproc::oid").await.parse().unwrap();
+    for (number, arguments, keeps) in [(hide, &[][..], 0), (set_config, &["work_mem", "8MB", "f"], 1), (lo_creat, &["-1"], 0)] {
+        let mut raw = Raw::login(&plane).await;
+        raw.send(|out| {
+            frame::encode(out, b'F', |out| {
+                out.extend_from_slice(&number.to_be_bytes());
+                out.extend_from_slice(&[0, 0, 0, arguments.len() as u8]);
+                for text in arguments {
+                    out.extend_from_slice(&(text.len() as u32).to_be_bytes());
+                    out.extend_from_slice(text.as_bytes());
+                }
+                out.extend_from_slice(&[0, 0]);
+            });
+        })
+        .await;
+        assert_eq!((raw.tags().await, used()), ("VZI".into(), keeps), "{arguments:?}");
+        drop(raw);
+        assert_eq!(one(&other, "SHOW work_mem").await, "4MB", "{arguments:?}");
+    }
 }

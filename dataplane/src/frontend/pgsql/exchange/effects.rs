@@ -14,6 +14,11 @@ use crate::session::pgsql::prepared::Statement;
 /// Portals that are followed at a time.
 const PORTALS: usize = 64;
 
+/// Functions that work on large objects, of PostgreSQL's `pg_proc.dat`: clients call them by number.
+const LARGE_OBJECTS: [u32; 13] = [715, 952, 953, 954, 955, 956, 957, 958, 964, 1004, 3170, 3171, 3172];
+/// Numbers below are the server's own (`FirstNormalObjectId`).
+const FIRST_OF_USERS: u32 = 16384;
+
 impl Exchange<'_> {
     /// Notes a portal whose statement does something to parameters or makes a pin; `bind` if its values are at hand.
     pub(super) fn note_portal(&mut self, portal: &[u8], statement: Option<&Rc<Statement>>, bind: Option<&Bind<'_>>) {
@@ -49,6 +54,18 @@ impl Attached {
         if effects.intersects(Effects::NEXTVAL) && delay > 0 && self.conn.status == TransactionStatus::Idle {
             self.pins.add(Pin::Sequence);
             self.sequence_left = delay;
+        }
+    }
+
+    /// The same of a function that is called by its number, with which the message begins: one of the server's own may be `set_config`.
+    pub(super) fn note_function_call(&mut self, call: &[u8]) {
+        let number = call.first_chunk().map(|bytes| u32::from_be_bytes(*bytes));
+        if number.is_some_and(|number| LARGE_OBJECTS.contains(&number)) {
+            return;
+        }
+        (self.conn.writer, self.conn.unsure) = (self.session, self.session);
+        if number.is_some_and(|number| number < FIRST_OF_USERS) {
+            self.pins.add(Pin::Hidden);
         }
     }
 

@@ -3,7 +3,7 @@
 use quorumsql_wire::pgsql::backend::TransactionStatus;
 use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::{HEADER_LENGTH, Header};
-use quorumsql_wire::pgsql::frontend::{self, Target};
+use quorumsql_wire::pgsql::frontend::{self, FrontendMessage, Target};
 use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::{Class, Effects, Transaction};
 
@@ -58,11 +58,12 @@ impl Exchange<'_> {
             _ if !in_batch && !server.may_start_unit() => Ok(Done::Later),
             b'Q' => self.forward_query(header, input),
             b'F' => {
-                if self.whole(header, input, self.longest_statement())?.is_none() {
+                let Some(FrontendMessage::FunctionCall(call)) = self.whole(header, input, self.longest_statement())? else {
                     return Ok(Done::More(header.size()));
-                }
+                };
                 self.begin_unit(in_batch);
                 if let Some(server) = &mut self.server {
+                    server.note_function_call(call);
                     server.counts.ready();
                 }
                 self.push(Expected::FunctionCall);
