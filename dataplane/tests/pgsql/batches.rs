@@ -119,6 +119,27 @@ async fn an_answer_of_the_node_ends_a_batch_as_the_server_would() {
         assert_eq!(raw.tags().await, answer, "{sql}");
         assert_eq!(one(&other, "SELECT string_agg(i::text, ',' ORDER BY i) FROM flushed").await, rows, "behind {sql}");
     }
+    // The same when the batch was not flushed: the server answers it when it gets the Query.
+    let define = |out: &mut Vec<u8>| frontend::parse(out, b"mine", b"SELECT 1", b"");
+    raw.send(|out| (define(out), frontend::sync(out)).0).await;
+    assert_eq!(raw.tags().await, "1ZI");
+    for (value, sql, answer) in [
+        ("5", "UPDATE harmless", "12CCZI"),
+        ("1", "DEALLOCATE mine", "12CEZI"),
+        ("'x'", "DEALLOCATE mine", "EZI"),
+        ("6", "DEALLOCATE mine", "12CCZI"),
+        ("7", "DEALLOCATE mine", "12CEZI"),
+    ] {
+        raw.send(|out| {
+            run(out, &format!("INSERT INTO flushed VALUES ({value})"));
+            frontend::query(out, sql.as_bytes());
+            if answer == "EZI" {
+                frontend::sync(out);
+            }
+        })
+        .await;
+        assert_eq!(raw.tags().await, answer, "{sql} behind {value}");
+    }
 }
 
 #[tokio::test]

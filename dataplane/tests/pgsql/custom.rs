@@ -4,10 +4,10 @@
 
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_wire::pgsql::frontend;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::Client;
 
 use crate::bytes::Raw;
-use crate::support::{Plane, Setup, connect, in_front_of_server, one};
+use crate::support::{Plane, Setup, config_at, connect, in_front_of_server, one};
 
 const LOOK: &str = "SELECT coalesce(current_setting('app.x', true), 'NULL')";
 
@@ -61,14 +61,6 @@ async fn run(client: &Client, statements: &[&str]) {
     }
 }
 
-async fn direct(server: &Postgres) -> Client {
-    let mut config = tokio_postgres::Config::new();
-    config.host("127.0.0.1").port(server.port).user("demo").password("demo").dbname("demo");
-    let (client, connection) = config.connect(NoTls).await.unwrap();
-    tokio::spawn(connection);
-    client
-}
-
 #[tokio::test]
 async fn a_name_is_known_to_those_who_have_named_it() {
     let server = Postgres::start(&[]);
@@ -76,7 +68,7 @@ async fn a_name_is_known_to_those_who_have_named_it() {
     let plane = Setup::writer(&server, 1).start();
     let other = plane.client().await;
     for (statements, in_sight) in WAYS {
-        let alone = direct(&server).await;
+        let alone = connect(&config_at(server.port)).await.unwrap();
         run(&alone, statements).await;
         let expected = one(&alone, LOOK).await;
         drop(alone);

@@ -87,7 +87,7 @@ async fn a_statement_fills_a_temporary_table() {
 /// What stands before a PREPARE of a name that is taken runs.
 #[tokio::test]
 async fn a_name_is_taken_when_its_prepare_runs() {
-    use Step::{Parse, Query, Run};
+    use Step::{Close, Parse, Query, Run};
     let (server, plane) = in_front_of_server(1);
     let steps = [
         Parse("a", "SELECT 'a'::text"),
@@ -111,7 +111,11 @@ async fn a_name_is_taken_when_its_prepare_runs() {
         Query("SELECT count(*) FROM pg_prepared_statements WHERE name = 'b' AND statement = ''"),
     ];
     let (mut direct, mut through) = compare(&server, &plane, &steps).await;
-    let batches: [&[(&str, &str)]; 5] = [
+    let batches: [&[(&str, &str)]; 9] = [
+        &[("k", "SELECT nothing"), ("k", "SELECT 1"), ("k", "SELECT nothing")],
+        &[("m", "SELECT 1; EXECUTE m")],
+        &[("", "DEALLOCATE ALL"), ("k", "SELECT 2"), ("", "EXECUTE k")],
+        &[("", "DISCARD ALL"), ("k", "SELECT 3"), ("", "EXECUTE k")],
         &[("e", "SELECT 1"), ("", "DEALLOCATE e"), ("e", "SELECT 2"), ("", "EXECUTE e"), ("", "DEALLOCATE e")],
         &[("", "PREPARE t AS SELECT 1"), ("t", "SELECT 2")],
         &[("", "DEALLOCATE t"), ("t", "SELECT 3")],
@@ -140,6 +144,19 @@ async fn a_name_is_taken_when_its_prepare_runs() {
             answers.push(all);
         }
         assert_eq!(answers[1], answers[0], "{batch:?} {synced}");
+    }
+    // Another client finds what was parsed behind DISCARD ALL, under our name.
+    drop(through);
+    let mut another = Raw::login(&plane).await;
+    for sql in ["SELECT 2", "SELECT 3"] {
+        another.send(|out| encode(&Parse("k", sql), out)).await;
+        another.send(|out| encode(&Run("k"), out)).await;
+        another.send(|out| encode(&Close("k"), out)).await;
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            all.append(&mut answer(&mut another).await);
+        }
+        assert!(all.iter().all(|line| !line.starts_with('E')), "{sql}: {all:?}");
     }
 }
 

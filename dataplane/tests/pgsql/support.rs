@@ -135,9 +135,7 @@ impl Drop for Plane {
 impl Plane {
     /// How to connect as demo.
     pub(crate) fn config(&self) -> Config {
-        let mut config = Config::new();
-        config.host("127.0.0.1").port(self.port).user("demo").password("demo").dbname("demo");
-        config
+        config_at(self.port)
     }
 
     /// A client logged in as demo.
@@ -149,6 +147,13 @@ impl Plane {
     pub(crate) fn opened(&self) -> u64 {
         self.plane.stats().pool.iter().map(|row| row.ok).sum()
     }
+}
+
+/// How to connect as demo at a port of this machine, of a plane or of a server.
+pub(crate) fn config_at(port: u16) -> Config {
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(port).user("demo").password("demo").dbname("demo");
+    config
 }
 
 /// Logs in and lets the connection run.

@@ -62,13 +62,21 @@ pub(crate) enum Change {
     Prepare(String),
     /// It forgets the statement of this name.
     Deallocate(String),
+    /// It forgets all statements.
+    DeallocateAll,
 }
 
 /// Reads the statements of a text of this class and these effects. `None` = none of them does anything that is followed; pins are to be made of its
 /// effects alone.
 pub(crate) fn changes(sql: &[u8], class: Class, effects: Effects) -> Option<Vec<Change>> {
     let sets = Effects::SESSION_SETTING | Effects::SET_CONFIG;
-    let asked = sets | Effects::TRANSACTION_SETTING | Effects::UNLISTEN | Effects::PREPARE_TEXT | Effects::MAY_UNPIN | Effects::MULTI;
+    let asked = sets
+        | Effects::TRANSACTION_SETTING
+        | Effects::DISCARD_ALL
+        | Effects::UNLISTEN
+        | Effects::PREPARE_TEXT
+        | Effects::MAY_UNPIN
+        | Effects::MULTI;
     if !effects.intersects(asked) && class != Class::Transaction(Transaction::Savepoint) {
         return None;
     }
@@ -121,6 +129,7 @@ impl Change {
             PgsqlSession::UnlistenAll => Self::UnlistenAll,
             PgsqlSession::Prepare(name) => Self::Prepare(name),
             PgsqlSession::Deallocate(name) => Self::Deallocate(name),
+            PgsqlSession::DeallocateAll => Self::DeallocateAll,
             PgsqlSession::Unread => Self::Unnamed,
         }
     }

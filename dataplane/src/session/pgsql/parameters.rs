@@ -117,7 +117,8 @@ impl Parameters {
             | Change::Authorization(_)
             | Change::UnlistenAll
             | Change::Prepare(_)
-            | Change::Deallocate(_) => {}
+            | Change::Deallocate(_)
+            | Change::DeallocateAll => {}
         }
         Ok(())
     }

@@ -31,6 +31,8 @@ pub(super) struct Told {
     pub(super) discarded: bool,
     /// The server dropped all prepared statements.
     pub(super) deallocated: bool,
+    /// Names that were given to statements behind either.
+    pub(super) kept: Vec<Box<[u8]>>,
     /// It dropped those of these names.
     pub(super) forgotten: Vec<String>,
     /// Parameters of the application's own that were named.
@@ -87,12 +89,8 @@ impl Exchange<'_> {
         for name in told.forgotten {
             self.client.statements.remove(name.as_bytes());
         }
-        if told.deallocated {
-            self.client.statements.clear();
-        }
-        if told.discarded {
-            self.client.statements.clear();
-            self.client.unnamed = None;
+        if told.deallocated || told.discarded {
+            self.client.statements.retain(|name, _| told.kept.contains(name));
         }
         if let Some(server) = &self.server
             && server.due.is_skipping()
@@ -128,6 +126,7 @@ impl Exchange<'_> {
                         self.client.statements.remove(&named.name);
                     }
                 }
+                Outcome::Forgotten(name) => drop(self.client.statements.remove(&name)),
                 Outcome::Described(Audience::Client, statement, shape) => self.client.note_told(statement.id, shape),
                 Outcome::Described(Audience::Proxy, statement, shape) => {
                     if self.client.told.get(&statement.id).is_none_or(|told| *told == shape) {

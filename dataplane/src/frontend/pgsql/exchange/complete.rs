@@ -49,12 +49,14 @@ impl Attached {
                 self.conn.forget_state();
                 self.parameters.discard();
                 told.discarded = true;
+                self.keep_parsed(told);
             }
             b"DEALLOCATE ALL\0" => {
                 self.conn.prepared.clear();
                 self.pins.end(Pin::Prepare);
                 self.text_names.clear();
                 told.deallocated = true;
+                self.keep_parsed(told);
             }
             b"CLOSE CURSOR ALL\0" => self.pins.end(Pin::Cursor),
             b"DISCARD TEMP\0" => self.pins.end(Pin::Temporary),
@@ -94,6 +96,12 @@ impl Attached {
         } else if self.parameters.apply(&change) == Err(NotFollowed) {
             self.pins.add(Pin::Set);
         }
+    }
+
+    /// All statements are gone but those that are parsed behind this one in its batch.
+    fn keep_parsed(&mut self, told: &mut Told) {
+        told.kept.extend(self.due.defined().map(|named| named.name.clone()));
+        self.due.parsed().for_each(|id| self.conn.prepared.doubt(id));
     }
 
     /// A statement has failed. Its names may be known to the server all the same, if it failed late: at the end of its transaction.

@@ -102,6 +102,8 @@ impl Exchange<'_> {
         let is_forgotten = |server: &Attached| server.due.prepares(parse.name) == Some(false);
         let is_held = self.client.statements.contains_key(parse.name) && !self.server.as_ref().is_some_and(is_forgotten);
         if is_held || self.server.as_ref().is_some_and(|server| server.holds_text(parse.name)) {
+            // Whether the text can be parsed is told before.
+            self.prepare(&statement, Audience::Proxy, None);
             return self.poison(&already_exists(&String::from_utf8_lossy(parse.name)));
         }
         if self.client.statements.len() >= PER_CLIENT_LIMIT {

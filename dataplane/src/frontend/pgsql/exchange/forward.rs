@@ -74,6 +74,11 @@ impl Exchange<'_> {
             _ => {
                 let cap = if header.tag == b'P' { usize::MAX } else { SMALL_MESSAGE };
                 let Some(message) = self.whole(header, input, cap)? else { return Ok(Done::More(header.size())) };
+                if let (FrontendMessage::Parse(parse), Some(server)) = (&message, &self.server)
+                    && server.due.will_show(parse.name)
+                {
+                    return Ok(Done::Later);
+                }
                 self.begin_unit(in_batch);
                 self.forward_extended(message)
             }

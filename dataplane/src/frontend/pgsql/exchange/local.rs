@@ -68,7 +68,7 @@ impl Exchange<'_> {
     /// Answers a Query by what `encode` writes and ReadyForQuery.
     pub(super) fn answer_query(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Done {
         if self.server.as_ref().is_some_and(|server| server.due.is_in_batch()) {
-            return self.answer_in_batch(encode);
+            return self.answer_in_batch(encode, None);
         }
         let status = self.status();
         self.say_with(|out| {
@@ -78,13 +78,14 @@ impl Exchange<'_> {
         Done::Consumed
     }
 
-    /// The same where the server waits for a Sync: a Query ends the batch before it, so the server is sent one, and says how the batch ends.
-    fn answer_in_batch(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Done {
+    /// The same where the server waits for a Sync: a Query ends the batch before it, so the server is sent one, and says how the batch ends. With the
+    /// answer the client's statement `forgets` is gone.
+    pub(super) fn answer_in_batch(&mut self, encode: impl FnOnce(&mut Vec<u8>), forgets: Option<Box<[u8]>>) -> Done {
         let (mut answer, mut query) = (Vec::with_capacity(64), Vec::with_capacity(8));
         encode(&mut answer);
         frontend::query(&mut query, b"");
         self.append(&query);
-        self.push(Expected::Answer(answer));
+        self.push(Expected::Answer { text: answer, forgets });
         if let Some(server) = &mut self.server {
             server.counts.ready();
             server.conn.prepared.unnamed = 0;

@@ -53,6 +53,7 @@ impl Exchange<'_> {
     /// `DEALLOCATE` that is alone: of what was prepared by protocol it is answered here.
     fn deallocate(&mut self, name: &PreparedName) -> Option<Done> {
         let is_quiet = self.server.as_ref().is_none_or(|server| server.due.is_empty());
+        let in_batch = self.server.as_ref().is_some_and(|server| server.due.is_in_batch());
         let tag = match name.using {
             PreparedUse::DeallocateAll if self.server.is_none() => {
                 self.client.statements.clear();
@@ -60,6 +61,12 @@ impl Exchange<'_> {
             }
             _ if is_ours(name.name.as_bytes()) => return Some(self.refuse_query(&unknown_statement(name.name.as_bytes()))),
             _ if !self.client.statements.contains_key(name.name.as_bytes()) => return None,
+            // If the batch fails, it has not happened.
+            _ if in_batch => {
+                self.client.ctx.stats(crate::config::Protocol::Pgsql).queries.add(1);
+                let forgets = Some(name.name.as_bytes().into());
+                return Some(self.answer_in_batch(|out| backend::command_complete(out, "DEALLOCATE"), forgets));
+            }
             _ if !is_quiet => return Some(Done::Later),
             _ => {
                 self.client.statements.remove(name.name.as_bytes());
@@ -72,7 +79,8 @@ impl Exchange<'_> {
 
     /// A statement of a batch that names prepared ones: what the server knows by the same name, or by a name of ours.
     pub(super) fn check_names(&self, statement: &Statement) -> Result<(), ErrorFields> {
-        if !is_naming(statement.effects) || statement.inner.is_some() {
+        // Of several statements the server parses none.
+        if !is_naming(statement.effects) || statement.inner.is_some() || statement.effects.intersects(Effects::MULTI) {
             return Ok(());
         }
         for name in mentions(&statement.sql)? {

@@ -55,6 +55,8 @@ impl Exchange<'_> {
     /// A Query that was not looked at yet: the rules may refuse it, and some are answered without the server.
     fn look_at_query(&mut self, sql: &[u8]) -> Option<Done> {
         let quiet = self.server.as_ref().is_some_and(|server| server.due.is_empty());
+        // The server answers what is due of a batch when it gets the Query, or a Query of ours in its place.
+        let in_batch = self.server.as_ref().is_some_and(|server| server.due.is_in_batch());
         let failed = self.status() == TransactionStatus::Failed;
         let scan = self.scan(sql);
         let mut done = None;
@@ -68,10 +70,10 @@ impl Exchange<'_> {
                 Ok(decision) => {
                     multiplex = decision.multiplex;
                     if let Some(text) = decision.ok_msg {
-                        done = Some(if quiet { self.accept_query(&text, &scan) } else { Done::Later });
+                        done = Some(if quiet || in_batch { self.accept_query(&text, &scan) } else { Done::Later });
                     }
                 }
-                Err(fields) if self.server.as_ref().is_some_and(|server| server.due.is_in_batch()) => done = Some(self.fail_query(&fields)),
+                Err(fields) if in_batch => done = Some(self.fail_query(&fields)),
                 Err(fields) if quiet => {
                     self.say_error(&fields, true);
                     done = Some(Done::Consumed);

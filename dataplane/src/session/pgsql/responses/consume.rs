@@ -47,8 +47,11 @@ impl Responses {
                 self.due.pop_front();
                 return Ok(Reply::Swallow);
             }
-            (tag::EMPTY_QUERY, Expected::Answer(text)) => return Ok(Reply::Replace(std::mem::take(text))),
-            (tag::READY, Expected::Query { .. } | Expected::Answer(_) | Expected::FunctionCall | Expected::Sync) => {
+            (tag::EMPTY_QUERY, Expected::Answer { text, forgets }) => {
+                note.extend(forgets.take().map(Outcome::Forgotten));
+                return Ok(Reply::Replace(std::mem::take(text)));
+            }
+            (tag::READY, Expected::Query { .. } | Expected::Answer { .. } | Expected::FunctionCall | Expected::Sync) => {
                 self.copy_in = CopyIn::No;
                 self.due.pop_front();
             }
@@ -108,7 +111,7 @@ impl Responses {
     fn on_error(&mut self, note: &mut Vec<Outcome>) -> Reply {
         self.copy_in = CopyIn::No;
         let reply = match self.due.front_mut() {
-            Some(Expected::Query { .. } | Expected::Answer(_) | Expected::FunctionCall) => return Reply::Forward,
+            Some(Expected::Query { .. } | Expected::Answer { .. } | Expected::FunctionCall) => return Reply::Forward,
             Some(Expected::OwnQuery | Expected::Question) => return Reply::Swallow,
             Some(Expected::Prepare(id)) => {
                 note.push(Outcome::NotParsed(Audience::Proxy, Slot::Named(*id)));

@@ -39,11 +39,11 @@ pub(crate) enum Expected {
     Query { changes: Option<VecDeque<Change>>, pins: PinSet },
     /// The same for a query of our own: the client sees nothing of it but parameters.
     OwnQuery,
-    /// An empty query of ours, which ends the batch before it as any Query does: in place of its EmptyQueryResponse the client gets this
-    /// answer of our own to its Query.
-    Answer(Vec<u8>),
     /// The same for a query that asks whether pins are over; its failure is none of the client's.
     Question,
+    /// An empty query of ours, which ends the batch before it as any Query does: in place of its EmptyQueryResponse the client gets this
+    /// answer of our own to its Query, with which its statement of a name is gone.
+    Answer { text: Vec<u8>, forgets: Option<Box<[u8]>> },
     /// A batch of our own that prepares the statement with this id; the client sees nothing of it.
     Prepare(u64),
     /// FunctionCallResponse and ReadyForQuery.
@@ -81,7 +81,7 @@ impl Expected {
     }
 
     pub(super) fn ends_with_ready(&self) -> bool {
-        matches!(self, Self::Query { .. } | Self::Answer(_) | Self::FunctionCall | Self::Sync) || self.is_own()
+        matches!(self, Self::Query { .. } | Self::Answer { .. } | Self::FunctionCall | Self::Sync) || self.is_own()
     }
 }
 
@@ -107,6 +107,8 @@ pub(crate) enum Outcome {
     NotClosed,
     /// A Sync is not answered: it came during COPY.
     Ignored,
+    /// The client's statement of this name is gone: it has been told.
+    Forgotten(Box<[u8]>),
     /// The rows of the statement have this [`super::prepared::shape`].
     Described(Audience, Rc<Statement>, u64),
 }

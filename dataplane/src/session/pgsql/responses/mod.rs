@@ -93,7 +93,11 @@ impl Responses {
         for due in self.sent().filter(|due| !due.is_own()) {
             open = true;
             if due.ends_with_ready() {
-                units.push(if matches!(due, Expected::Query { .. } | Expected::Answer(_)) { Unfinished::Query } else { Unfinished::Batch });
+                units.push(if matches!(due, Expected::Query { .. } | Expected::Answer { .. }) {
+                    Unfinished::Query
+                } else {
+                    Unfinished::Batch
+                });
                 open = false;
             }
         }

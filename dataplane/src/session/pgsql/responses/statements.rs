@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::super::changes::Change;
 use super::super::pins::PinSet;
 use super::super::prepared::Statement;
-use super::{Audience, Expected, Responses};
+use super::{Audience, Expected, Named, Responses, Slot};
 
 impl Responses {
     /// The prepared statement that the response at the head is about.
@@ -53,17 +53,39 @@ impl Responses {
         }
     }
 
+    /// The statements to which the client has given names, and which were parsed, behind what the response at the head is to.
+    pub(crate) fn defined(&self) -> impl Iterator<Item = &Named> {
+        self.due.iter().filter_map(|due| match due {
+            Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => Some(named),
+            _ => None,
+        })
+    }
+
     /// Whether the client has given this name to a statement since.
     pub(crate) fn defines(&self, name: &[u8]) -> bool {
-        self.due.iter().any(|due| match due {
+        self.defined().any(|named| *named.name == *name)
+    }
+
+    /// Whether it shows by itself, with the end of a batch that was sent, that the client has a statement of this name.
+    pub(crate) fn will_show(&self, name: &[u8]) -> bool {
+        let names = |due: &Expected| match due {
             Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => *named.name == *name,
             _ => false,
+        };
+        self.due.iter().skip_while(|due| !names(due)).any(Expected::ends_with_ready)
+    }
+
+    /// The statements that are parsed under our names behind it.
+    pub(crate) fn parsed(&self) -> impl Iterator<Item = u64> {
+        self.due.iter().filter_map(|due| match due {
+            Expected::Parse { slot: Slot::Named(id), .. } | Expected::Prepare(id) => Some(*id),
+            _ => None,
         })
     }
 
     /// What is due changes which statements there are as text.
     pub(crate) fn is_naming(&self) -> bool {
-        let names = |change: &Change| matches!(change, Change::Prepare(_) | Change::Deallocate(_));
+        let names = |change: &Change| matches!(change, Change::Prepare(_) | Change::Deallocate(_) | Change::DeallocateAll);
         self.due.iter().any(|due| match due {
             Expected::Query { changes, .. } => changes.iter().flatten().any(names),
             Expected::Execute { statement: Some(statement), .. } => statement.change.as_ref().is_some_and(names),
@@ -78,6 +100,7 @@ impl Responses {
             Expected::Execute { statement: Some(statement), .. } => match &statement.change {
                 Some(Change::Prepare(known)) if known.as_bytes() == name => Some(true),
                 Some(Change::Deallocate(known)) if known.as_bytes() == name => Some(false),
+                Some(Change::DeallocateAll) => Some(false),
                 _ => None,
             },
             _ => None,

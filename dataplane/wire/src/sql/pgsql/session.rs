@@ -45,6 +45,8 @@ pub enum PgsqlSession {
     Prepare(String),
     /// `DEALLOCATE` of this name.
     Deallocate(String),
+    /// `DEALLOCATE ALL` or `DISCARD ALL`.
+    DeallocateAll,
     /// A SET, RESET or savepoint statement that was not understood.
     Unread,
 }
@@ -117,6 +119,7 @@ fn statement(sql: &[u8], backslash: bool) -> PgsqlSession {
         },
         Token::Word(Keyword::Unlisten, _) if words.lexer.next() == Token::Symbol(b'*') => Some(PgsqlSession::UnlistenAll),
         Token::Word(Keyword::Prepare | Keyword::Deallocate, _) => Some(prepared(sql)),
+        Token::Word(Keyword::Discard, _) if matches!(words.lexer.next(), Token::Word(Keyword::All, _)) => Some(PgsqlSession::DeallocateAll),
         Token::Word(Keyword::Select, _) => Some(words.set_config(sql).map_or(PgsqlSession::Nothing, PgsqlSession::SetConfig)),
         _ => Some(PgsqlSession::Nothing),
     };
@@ -127,6 +130,7 @@ fn prepared(sql: &[u8]) -> PgsqlSession {
     match pgsql_prepared_names(sql, 1).and_then(|mut names| names.pop()) {
         Some(PreparedName { using: PreparedUse::Prepare, name, .. }) => PgsqlSession::Prepare(name),
         Some(PreparedName { using: PreparedUse::Deallocate, name, .. }) => PgsqlSession::Deallocate(name),
+        Some(PreparedName { using: PreparedUse::DeallocateAll, .. }) => PgsqlSession::DeallocateAll,
         _ => PgsqlSession::Nothing,
     }
 }
@@ -273,7 +277,7 @@ mod tests {
 
     #[test]
     fn statements_are_told_apart() {
-        use PgsqlSession::{Deallocate, Nothing, Prepare, RollbackTo, Savepoint, Set, SetConfig, UnlistenAll, Unread};
+        use PgsqlSession::{Deallocate, DeallocateAll, Nothing, Prepare, RollbackTo, Savepoint, Set, SetConfig, UnlistenAll, Unread};
         let parameter = |name: &str, values: &[&str]| {
             let values = Some(values.iter().map(|value| (*value).to_owned()).collect());
             Set(PgsqlSet::Parameter { local: false, name: name.into(), values })
@@ -293,7 +297,8 @@ mod tests {
             ("ROLLBACK; ABORT AND CHAIN; RELEASE x", vec![Nothing, Nothing, Nothing]),
             ("SET a", vec![Unread]),
             ("PREPARE A AS SELECT 1; EXECUTE a; DEALLOCATE PREPARE a", vec![Prepare("a".into()), Nothing, Deallocate("a".into())]),
-            ("DEALLOCATE ALL; PREPARE TRANSACTION 'x'", vec![Nothing, Nothing]),
+            ("DEALLOCATE ALL; PREPARE TRANSACTION 'x'", vec![DeallocateAll, Nothing]),
+            ("DISCARD ALL; DISCARD PLANS", vec![DeallocateAll, Nothing]),
             ("UNLISTEN c; UNLISTEN *", vec![Nothing, UnlistenAll]),
             ("SELECT set_config('app.x', 'it''s', false)", vec![config("it's", false)]),
             ("SELECT pg_catalog.set_config('app.x', '', true);", vec![config("", true)]),
