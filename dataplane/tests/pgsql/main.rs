@@ -12,6 +12,7 @@ mod login;
 mod loss;
 mod names;
 mod phases;
+mod random;
 mod raw;
 mod routing;
 mod simple;
