@@ -7,7 +7,7 @@ use quorumsql_wire::pgsql::frontend;
 use tokio_postgres::Client;
 
 use crate::bytes::Raw;
-use crate::support::{Plane, Setup, config_at, connect, in_front_of_server, one};
+use crate::support::{Plane, Setup, config_at, connect, in_front_of_server, one, until};
 
 const LOOK: &str = "SELECT coalesce(current_setting('app.x', true), 'NULL')";
 
@@ -213,4 +213,30 @@ async fn parameters_of_modules_go_back_to_their_defaults() {
     for _ in 0..2 {
         assert_eq!((one(&maker, look).await, one(&other, look).await), ("off".into(), "off".into()));
     }
+}
+
+/// Sessions that have named it and sessions that have not wait for the same connections, which are handed from one to the other.
+#[tokio::test]
+async fn who_waits_for_a_connection_gets_one_that_suits() {
+    let (_server, plane) = in_front_of_server(2);
+    let mut tasks = Vec::new();
+    for names_it in [true, false, true, false, false] {
+        let client = plane.client().await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                if names_it {
+                    client.batch_execute("BEGIN").await.unwrap();
+                    client.batch_execute("SET LOCAL app.x = 'v'").await.unwrap();
+                    assert_eq!(one(&client, LOOK).await, "v");
+                    client.batch_execute("COMMIT").await.unwrap();
+                }
+                assert_eq!(one(&client, LOOK).await, if names_it { "" } else { "NULL" });
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let used = || plane.plane.stats().pool.iter().map(|row| row.used).sum::<u64>();
+    until("all connections are given back", || used() == 0).await;
 }
