@@ -21,7 +21,7 @@ const MARK: &str = "the end";
 /// What another client sees when the dialogue is over: the data, and nothing of the session.
 const LOOK: &str = "SELECT concat_ws(' ', current_setting('work_mem'), coalesce(current_setting('app.x', true), 'NULL'), to_regclass('t'),
     (SELECT count(*) FROM pg_cursors WHERE is_holdable), (SELECT count(*) FROM pg_prepared_statements WHERE from_sql),
-    (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'), (SELECT count(*) FROM pg_listening_channels()),
+    (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), (SELECT count(*) FROM pg_listening_channels()),
     (SELECT format('%s rows, %s', count(*), sum(i)) FROM r))";
 /// The end of the connection.
 const CLOSED: &str = "closed";

@@ -100,6 +100,7 @@ impl Attached {
 
     /// All statements are gone but those that are parsed behind this one in its batch.
     fn keep_parsed(&mut self, told: &mut Told) {
+        self.conn.tainted |= self.due.is_long();
         told.kept.extend(self.due.defined().map(|named| named.name.clone()));
         self.due.parsed().for_each(|id| self.conn.prepared.doubt(id));
     }

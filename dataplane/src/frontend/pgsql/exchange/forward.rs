@@ -75,6 +75,7 @@ impl Exchange<'_> {
                 let cap = if header.tag == b'P' { usize::MAX } else { SMALL_MESSAGE };
                 let Some(message) = self.whole(header, input, cap)? else { return Ok(Done::More(header.size())) };
                 if let (FrontendMessage::Parse(parse), Some(server)) = (&message, &self.server)
+                    && self.client.statements.contains_key(parse.name)
                     && server.due.will_show(parse.name)
                 {
                     return Ok(Done::Later);

@@ -80,6 +80,14 @@ impl Expected {
         matches!(self, Self::OwnQuery | Self::Question | Self::Prepare(_))
     }
 
+    /// The name that the client gives to a statement.
+    pub(super) fn defines(&self) -> Option<&Named> {
+        match self {
+            Self::Parse { named: Some(named), .. } | Self::OwnParse(named) => Some(named),
+            _ => None,
+        }
+    }
+
     pub(super) fn ends_with_ready(&self) -> bool {
         matches!(self, Self::Query { .. } | Self::Answer { .. } | Self::FunctionCall | Self::Sync) || self.is_own()
     }

@@ -7,6 +7,9 @@ use super::super::pins::PinSet;
 use super::super::prepared::Statement;
 use super::{Audience, Expected, Named, Responses, Slot};
 
+/// Responses that are looked at for names: a client that pipelines more is told of a name as it was before.
+const LOOK: usize = 1000;
+
 impl Responses {
     /// The prepared statement that the response at the head is about.
     pub(crate) fn statement(&self) -> Option<&Rc<Statement>> {
@@ -53,12 +56,19 @@ impl Responses {
         }
     }
 
-    /// The statements to which the client has given names, and which were parsed, behind what the response at the head is to.
+    /// What was sent last, the latest first.
+    fn latest(&self) -> impl Iterator<Item = &Expected> {
+        self.due.iter().rev().take(LOOK)
+    }
+
+    /// Whether more is due than is looked at.
+    pub(crate) fn is_long(&self) -> bool {
+        self.due.len() > LOOK
+    }
+
+    /// The statements to which the client has given names since what the response at the head is to.
     pub(crate) fn defined(&self) -> impl Iterator<Item = &Named> {
-        self.due.iter().filter_map(|due| match due {
-            Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => Some(named),
-            _ => None,
-        })
+        self.latest().filter_map(Expected::defines)
     }
 
     /// Whether the client has given this name to a statement since.
@@ -68,16 +78,19 @@ impl Responses {
 
     /// Whether it shows by itself, with the end of a batch that was sent, that the client has a statement of this name.
     pub(crate) fn will_show(&self, name: &[u8]) -> bool {
-        let names = |due: &Expected| match due {
-            Expected::Parse { named: Some(named), .. } | Expected::OwnParse(named) => *named.name == *name,
-            _ => false,
-        };
-        self.due.iter().skip_while(|due| !names(due)).any(Expected::ends_with_ready)
+        let mut ends = false;
+        for due in self.latest() {
+            if due.defines().is_some_and(|named| *named.name == *name) {
+                return ends;
+            }
+            ends |= due.ends_with_ready();
+        }
+        false
     }
 
     /// The statements that are parsed under our names behind it.
     pub(crate) fn parsed(&self) -> impl Iterator<Item = u64> {
-        self.due.iter().filter_map(|due| match due {
+        self.latest().filter_map(|due| match due {
             Expected::Parse { slot: Slot::Named(id), .. } | Expected::Prepare(id) => Some(*id),
             _ => None,
         })
@@ -86,7 +99,7 @@ impl Responses {
     /// What is due changes which statements there are as text.
     pub(crate) fn is_naming(&self) -> bool {
         let names = |change: &Change| matches!(change, Change::Prepare(_) | Change::Deallocate(_) | Change::DeallocateAll);
-        self.due.iter().any(|due| match due {
+        self.latest().any(|due| match due {
             Expected::Query { changes, .. } => changes.iter().flatten().any(names),
             Expected::Execute { statement: Some(statement), .. } => statement.change.as_ref().is_some_and(names),
             _ => false,
@@ -96,7 +109,7 @@ impl Responses {
     /// Whether the last of what is due of a batch, if it succeeds, leaves a statement of this name that was prepared as text. `None` = nothing
     /// is about it.
     pub(crate) fn prepares(&self, name: &[u8]) -> Option<bool> {
-        self.due.iter().rev().find_map(|due| match due {
+        self.latest().find_map(|due| match due {
             Expected::Execute { statement: Some(statement), .. } => match &statement.change {
                 Some(Change::Prepare(known)) if known.as_bytes() == name => Some(true),
                 Some(Change::Deallocate(known)) if known.as_bytes() == name => Some(false),

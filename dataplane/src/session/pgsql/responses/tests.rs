@@ -167,6 +167,29 @@ fn copy_data_that_was_sent_blindly() {
     assert!(responses.is_empty());
 }
 
+#[test]
+fn names_are_judged_by_what_is_due() {
+    let execute = |change| {
+        let statement = Rc::new(Statement { change: Some(change), ..Statement::default() });
+        Expected::Execute { statement: Some(statement), pins: PinSet::NONE }
+    };
+    let define = |name: &[u8]| {
+        let named = Named { name: name.into(), statement: statement(1) };
+        Expected::Parse { audience: Audience::Client, slot: Slot::Named(1), named: Some(named) }
+    };
+    let mut responses = Responses::default();
+    responses.push(execute(Change::Prepare("a".into())));
+    assert_eq!((responses.prepares(b"a"), responses.prepares(b"b"), responses.is_naming()), (Some(true), None, true));
+    responses.push(execute(Change::DeallocateAll));
+    responses.push(define(b"a"));
+    assert_eq!((responses.prepares(b"a"), responses.prepares(b"b")), (Some(false), Some(false)));
+    assert_eq!((responses.defines(b"a"), responses.will_show(b"a"), responses.parsed().next()), (true, false, Some(1)));
+    responses.push(Sync);
+    assert_eq!((responses.will_show(b"a"), responses.will_show(b"b")), (true, false));
+    (0..1000).for_each(|_| responses.push(Sync));
+    assert_eq!((responses.is_long(), responses.is_naming(), responses.defines(b"a")), (true, false, false));
+}
+
 /// Whatever is sent and whatever comes, in any order: no panic, and a queue that is empty owes nothing.
 #[test]
 fn any_order_of_messages_is_survived() {
