@@ -78,6 +78,17 @@ fn rules_and_the_guard_decide_where_statements_go() {
         let mut client = proxy.client().await;
         let id: u32 = client.exec_first("SELECT @@server_id", ()).await.unwrap().unwrap();
         assert_eq!(id, READER / 10, "prepared statements are routed, too");
+        // A backslash may be half of a character, and a blank no ASCII.
+        let locking: [(&str, &[u8]); 3] = [
+            ("SET NAMES sjis", b"SELECT @@server_id, '\x95\\' FOR UPDATE"),
+            ("SET NAMES latin1", b"SELECT @@server_id FOR\xa0UPDATE"),
+            ("SET NAMES utf8mb4", b"SELECT @@server_id, 1.0FOR UPDATE"),
+        ];
+        for (names, sql) in locking {
+            run(&mut client, &[names]).await;
+            let row: mysql_async::Row = client.query_first(sql).await.unwrap().unwrap();
+            assert_eq!(row.get::<u32, _>(0), Some(1), "{names}");
+        }
         client.disconnect().await.unwrap();
     });
     let stats = proxy.plane.stats();

@@ -1,5 +1,9 @@
 //! Prepared statements, pipelining, portals.
 
+use quorumsql_wire::pgsql::frontend::{self, Target};
+
+use crate::bytes::Raw;
+use crate::phases::{ask, read};
 use crate::support::{in_front_of_server, one, told};
 
 #[tokio::test]
@@ -13,6 +17,36 @@ async fn statements_of_two_clients_share_one_connection() {
         assert_eq!(first.query_one(&add, &[&i]).await.unwrap().get::<_, i32>(0), i + 1);
         assert_eq!(second.query_one(&twice, &[&i]).await.unwrap().get::<_, i32>(0), i * 2);
         assert_eq!(second.query_one(&again, &[&i]).await.unwrap().get::<_, i32>(0), i + 1);
+    }
+    assert_eq!(plane.opened(), 1);
+}
+
+#[tokio::test]
+async fn one_text_is_another_statement_in_another_encoding() {
+    let (_server, plane) = in_front_of_server(1);
+    let (mut latin, mut utf8) = (Raw::login(&plane).await, Raw::login(&plane).await);
+    ask(&mut latin, "SET client_encoding TO 'LATIN1'").await;
+    assert_eq!(read(&mut latin, 1).await.0, "CSZI");
+    for (is_latin, length) in [(false, b'1'), (true, b'2'), (false, b'1')] {
+        let raw = if is_latin { &mut latin } else { &mut utf8 };
+        raw.send(|out| {
+            frontend::parse(out, b"named", "SELECT length('\u{e9}')::text".as_bytes(), b"");
+            frontend::bind(out, b"", b"named", b"\0\0\0\0\0\0");
+            frontend::execute(out, b"", 0);
+            frontend::close(out, Target::Statement, b"named");
+            frontend::sync(out);
+        })
+        .await;
+        let mut row = None;
+        while let Some((tag, body)) = raw.next().await {
+            if tag == b'D' {
+                row = body.last().copied();
+            }
+            if tag == b'Z' {
+                break;
+            }
+        }
+        assert_eq!(row, Some(length));
     }
     assert_eq!(plane.opened(), 1);
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use quorumsql_wire::mysql::error_code;
-use quorumsql_wire::sql::{Class, Effects, ScanOptions};
+use quorumsql_wire::sql::{Class, Effects, Encoding, ScanOptions};
 
 use super::exchange::Work;
 use super::request::Request;
@@ -103,7 +103,7 @@ impl Client {
             ansi_quotes: self.state.ansi_quotes(),
             ..config.variables(Protocol::Mysql).digest_options
         };
-        self.ctx.scan(Protocol::Mysql, sql, &options)
+        self.ctx.scan(Protocol::Mysql, &self.state.names.encoding(sql).plain(sql), &options)
     }
 
     /// Decides where a statement goes, or answers it.
@@ -136,6 +136,7 @@ impl Client {
             config,
         };
         if form == Form::Text
+            && self.state.names.encoding(sql) == Encoding::Plain
             && let Some(local) = local::recognise(sql, scan, Reading::new(plan.config.variables(Protocol::Mysql), self.backslash()))
             && let Some(flow) = Box::pin(self.answer_here(local, &mut plan, sequence)).await
         {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use quorumsql_wire::mysql::charset;
+use quorumsql_wire::sql::Encoding;
 
 use crate::backend::mysql::Product;
 
@@ -108,6 +109,11 @@ impl Names {
             Base::Set { charset, .. } | Base::Schema { charset, .. } => charset,
             Base::Unknown => "",
         })
+    }
+
+    /// How `sql` is to be read; as most texts, if it is ASCII. Cost: a look at each byte.
+    pub(crate) fn encoding(&self, sql: &[u8]) -> Encoding {
+        if sql.is_ascii() { Encoding::Plain } else { Encoding::of_mysql(self.client()) }
     }
 
     /// Collation id of texts in results, as far as it shows here; of NULL, which is each text's own, that of names.

@@ -37,6 +37,8 @@ pub(crate) struct Statement {
     pub(crate) sql: Box<[u8]>,
     /// Oids as in Parse.
     pub(crate) types: Box<[u8]>,
+    /// `client_encoding` of its text, if the client has named one and that matters.
+    pub(crate) encoding: Option<Box<str>>,
     /// What its text scanned to, and what came of its last execution.
     pub(crate) scanned: Rc<Scanned>,
     pub(crate) class: Class,
@@ -156,10 +158,17 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// The statement with this text and these types, of tables that have changed `schema` times; `make` describes it if it is new.
-    pub(crate) fn statement(&mut self, sql: &[u8], types: &[u8], schema: u64, make: impl FnOnce() -> Statement) -> Rc<Statement> {
+    /// The statement with this text, in this encoding, and these types, of tables that have changed `schema` times; `make` describes it if it is
+    /// new.
+    pub(crate) fn statement(
+        &mut self,
+        (sql, encoding): (&[u8], Option<&str>),
+        types: &[u8],
+        schema: u64,
+        make: impl FnOnce() -> Statement,
+    ) -> Rc<Statement> {
         let hash = hash(sql, types);
-        let is_meant = |known: &&mut Rc<Statement>| *known.sql == *sql && *known.types == *types;
+        let is_meant = |known: &&mut Rc<Statement>| *known.sql == *sql && *known.types == *types && known.encoding.as_deref() == encoding;
         if let Some(known) = self.by_hash.get_mut(&hash).and_then(|bucket| bucket.iter_mut().find(is_meant)) {
             if !known.is_current(schema) {
                 *known = Rc::new(make());
@@ -299,17 +308,23 @@ mod tests {
     #[test]
     fn equal_texts_share_one_statement() {
         let mut registry = Registry::default();
-        let first = registry.statement(b"SELECT 1", b"", 0, || make(b"SELECT 1"));
-        let again = registry.statement(b"SELECT 1", b"", 0, || make(b"SELECT 1"));
-        let typed =
-            registry.statement(b"SELECT 1", b"\0\0\0\x17", 0, || Statement { types: Box::from(&b"\0\0\0\x17"[..]), ..make(b"SELECT 1") });
+        let first = registry.statement((b"SELECT 1", None), b"", 0, || make(b"SELECT 1"));
+        let again = registry.statement((b"SELECT 1", None), b"", 0, || make(b"SELECT 1"));
+        let typed = registry
+            .statement((b"SELECT 1", None), b"\0\0\0\x17", 0, || Statement { types: Box::from(&b"\0\0\0\x17"[..]), ..make(b"SELECT 1") });
         assert_eq!((first.id == again.id, first.id == typed.id), (true, false));
+        let mut id_in = |encoding: Option<&str>| {
+            let make = || Statement { encoding: encoding.map(Into::into), ..make(b"SELECT '\xe9'") };
+            registry.statement((b"SELECT '\xe9'", encoding), b"", 0, make).id
+        };
+        let (own, latin) = (id_in(None), id_in(Some("LATIN1")));
+        assert_eq!((own == latin, id_in(None) == own, id_in(Some("LATIN1")) == latin), (false, true, true));
     }
 
     #[test]
     fn a_text_is_another_statement_once_tables_have_changed() {
         let mut registry = Registry::default();
-        let mut id_at = |schema| registry.statement(b"TABLE t", b"", schema, || Statement { schema, ..make(b"TABLE t") });
+        let mut id_at = |schema| registry.statement((b"TABLE t", None), b"", schema, || Statement { schema, ..make(b"TABLE t") });
         let old = id_at(0);
         let new = id_at(1);
         assert_ne!(old.id, new.id);
@@ -334,13 +349,13 @@ mod tests {
     #[test]
     fn the_registry_is_bounded_and_keeps_what_is_used() {
         let mut registry = Registry::default();
-        let kept = registry.statement(b"kept", b"", 0, || make(b"kept"));
+        let kept = registry.statement((b"kept", None), b"", 0, || make(b"kept"));
         for number in 0..REGISTRY_LIMIT + 5 {
             let text = number.to_string();
-            registry.statement(text.as_bytes(), b"", 0, || make(text.as_bytes()));
+            registry.statement((text.as_bytes(), None), b"", 0, || make(text.as_bytes()));
         }
         assert!(registry.count <= REGISTRY_LIMIT);
-        assert_eq!(registry.statement(b"kept", b"", 0, || make(b"kept")).id, kept.id);
+        assert_eq!(registry.statement((b"kept", None), b"", 0, || make(b"kept")).id, kept.id);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod bytes;
 mod class;
 mod collapse;
 mod effects;
+mod encoding;
 mod keyword;
 mod mysql;
 mod output;
@@ -28,6 +29,7 @@ mod vectors;
 
 pub use class::{Class, Transaction};
 pub use effects::Effects;
+pub use encoding::Encoding;
 pub use mysql::{MysqlSet, SetItem, SetScope, SetValue, parse_mysql_set, parse_mysql_use, scan_mysql};
 pub use pgsql::{
     PgsqlConfig, PgsqlConfigValue, PgsqlSession, PgsqlSet, PreparedName, PreparedUse, TransactionModes, parse_pgsql_session,

@@ -14,7 +14,6 @@ use super::local::empty_tag;
 use super::request::Done;
 use super::route::{Looked, Route};
 use super::{End, Exchange, Passing, SMALL_MESSAGE, Unit};
-use crate::session::pgsql::changes::changes;
 use crate::session::pgsql::prepared::{Statement, next_id};
 
 /// Texts up to this length are shared among clients.
@@ -201,15 +200,18 @@ impl Exchange<'_> {
     /// The statement with this text and these types, described once.
     pub(super) fn statement(&mut self, sql: &[u8], types: &[u8]) -> Rc<Statement> {
         let schema = self.client.worker.schema.get();
+        // What is not ASCII is another text to a client of another encoding.
+        let encoding = if sql.is_ascii() { None } else { self.client.settings.get("client_encoding") };
         let describe = || {
             let scan = self.scan(sql);
             Statement {
                 id: next_id(),
                 sql: sql.into(),
                 types: types.into(),
+                encoding: encoding.map(Into::into),
                 class: scan.class,
                 effects: scan.effects,
-                change: changes(sql, scan.class, scan.effects).and_then(|mut all| all.pop()),
+                change: self.changes(sql, &scan).and_then(|mut all| all.pop()),
                 scanned: scan.kept(),
                 schema,
                 ..Statement::default()
@@ -218,7 +220,7 @@ impl Exchange<'_> {
         if sql.len() > SHARED_TEXT {
             return Rc::new(describe());
         }
-        self.client.worker.registry.borrow_mut().statement(sql, types, schema, describe)
+        self.client.worker.registry.borrow_mut().statement((sql, encoding), types, schema, describe)
     }
 
     /// Answers a batch of which a rule says that all is well: every message gets what a statement without parameters and rows would get.

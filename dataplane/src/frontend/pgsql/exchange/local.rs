@@ -8,20 +8,34 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend::{self, FrontendMessage};
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Effects, Scan};
+use quorumsql_wire::sql::{Effects, Encoding, Scan};
 
 use super::request::Done;
 use super::route::{Looked, Route};
 use super::{End, Exchange, Unit};
 use crate::config::Protocol;
-use crate::session::pgsql::changes::changes;
+use crate::session::pgsql::changes::{Change, changes};
 use crate::session::pgsql::responses::Expected;
 use crate::worker::scans::Scanned;
 
 impl Exchange<'_> {
     /// Looks at a statement.
     pub(super) fn scan(&self, sql: &[u8]) -> Rc<Scanned> {
-        self.client.ctx.scan(Protocol::Pgsql, sql, &self.config.pgsql.variables.digest_options)
+        self.client.ctx.scan(Protocol::Pgsql, &self.encoding(sql).plain(sql), &self.config.pgsql.variables.digest_options)
+    }
+
+    /// What a statement that was scanned so does to parameters.
+    pub(super) fn changes(&self, sql: &[u8], scan: &Scan) -> Option<Vec<Change>> {
+        let plain = self.encoding(sql).plain(sql);
+        let changes = changes(&plain, scan.class, scan.effects)?;
+        // A name or value in it may not be the client's.
+        Some(if *plain == *sql { changes } else { vec![Change::Unnamed] })
+    }
+
+    /// How `sql` is to be read; as most texts, if it is ASCII.
+    fn encoding(&self, sql: &[u8]) -> Encoding {
+        let named = || self.client.settings.get("client_encoding").map_or(Encoding::Plain, Encoding::of_pgsql);
+        if sql.is_ascii() { Encoding::Plain } else { named() }
     }
 
     /// A Query of a session without a connection.
@@ -50,7 +64,7 @@ impl Exchange<'_> {
             Route::To(hostgroup, multiplex) => {
                 self.counting = self.digest_entry(Some(hostgroup), scan);
                 self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
-                self.changes = changes(sql, scan.class, scan.effects);
+                self.changes = self.changes(sql, scan);
                 Ok(Done::Attach(hostgroup))
             }
             Route::Refused(fields) => {

@@ -9,7 +9,6 @@ use super::names::OurText;
 use super::request::Done;
 use super::route::Looked;
 use super::{End, Exchange, Unit};
-use crate::session::pgsql::changes::changes;
 use crate::session::pgsql::pins::PinSet;
 use crate::session::pgsql::responses::Expected;
 
@@ -89,7 +88,7 @@ impl Exchange<'_> {
         }
         if done.is_none() {
             self.decided = Some(Unit { class: scan.class, effects: scan.effects, evaluated: 0, multiplex });
-            self.changes = changes(sql, scan.class, scan.effects);
+            self.changes = self.changes(sql, &scan);
         }
         done
     }

@@ -14,14 +14,16 @@ pub(super) fn classify(sql: &[u8], options: &ScanOptions, scan: &mut Scan) {
     let mut statement = Statement::default();
     loop {
         let executable_before = lexer.in_executable_comment();
-        match lexer.next() {
+        let token = lexer.next();
+        statement.executable = lexer.in_executable_comment();
+        match token {
             Token::End => break,
             Token::Symbol(b';') if statement.lead != Lead::Body => {
                 statement.finish(scan);
                 statement = Statement::default();
             }
             token => {
-                let executable = executable_before || lexer.in_executable_comment();
+                let executable = executable_before || statement.executable;
                 statement.doubtful |= executable && !matches!(statement.lead, Lead::Query | Lead::Rest);
                 statement.on_token(token);
             }
@@ -77,6 +79,12 @@ struct Statement {
     lead: Lead,
     /// Keyword of the token before, `Unknown` for all but words.
     previous: Option<Keyword>,
+    /// The same of the last token outside executable comments: what a server sees that skips them.
+    outside: Option<Keyword>,
+    /// What was the token before, in quotes: before a parenthesis it is a function's name as well.
+    quoted: Option<Keyword>,
+    /// The token is in an executable comment.
+    executable: bool,
     depth: u32,
     /// Depth at which the statement began.
     base: u32,
@@ -92,7 +100,14 @@ impl Statement {
     fn on_token(&mut self, token: Token<'_>) {
         let mut keyword = Keyword::Unknown;
         let starting = self.lead == Lead::Start;
+        let quoted = self.quoted.take();
         match token {
+            Token::Quoted(name) => self.quoted = Some(Keyword::find(name)),
+            Token::Symbol(b'(') if quoted.is_some() => {
+                self.previous = quoted;
+                quoted.into_iter().for_each(|function| self.effect(function));
+                self.open();
+            }
             Token::Word(word, text) => {
                 keyword = word;
                 self.accounts |= match self.previous {
@@ -132,17 +147,25 @@ impl Statement {
             self.decide(Class::Other, Lead::Rest);
         }
         self.previous = Some(keyword);
+        if !self.executable {
+            self.outside = Some(keyword);
+        }
+    }
+
+    /// Whether the token before was this word, for a server that reads executable comments or for one that skips them.
+    fn is_after(&self, word: Keyword) -> bool {
+        self.previous == Some(word) || self.outside == Some(word)
     }
 
     fn open(&mut self) {
         self.depth += 1;
-        self.calls_last_insert_id |= self.previous == Some(Keyword::LastInsertId);
+        self.calls_last_insert_id |= self.is_after(Keyword::LastInsertId);
         if self.depth > MAX_DEPTH {
             self.effects |= Effects::AMBIGUOUS;
             self.depth = MAX_DEPTH;
         }
         // MariaDB's Oracle-compatible sequence functions.
-        if let Some(Keyword::Nextval | Keyword::Setval | Keyword::Lastval) = self.previous {
+        if [Keyword::Nextval, Keyword::Setval, Keyword::Lastval].into_iter().any(|function| self.is_after(function)) {
             self.raise(Class::Write);
         }
     }
@@ -186,13 +209,11 @@ impl Statement {
         match self.lead {
             Lead::Start => self.begin(word),
             Lead::Rest | Lead::Body => {}
-            Lead::Query => match (previous, word) {
-                (Some(Keyword::For), Keyword::Update | Keyword::Share) | (Some(Keyword::In), Keyword::Share) => {
-                    self.raise(Class::LockingRead);
-                }
-                (Some(Keyword::Into), Keyword::Outfile | Keyword::Dumpfile) | (Some(Keyword::Next), Keyword::Value) => {
-                    self.raise(Class::Write);
-                }
+            Lead::Query => match word {
+                Keyword::Update | Keyword::Share if self.is_after(Keyword::For) => self.raise(Class::LockingRead),
+                Keyword::Share if self.is_after(Keyword::In) => self.raise(Class::LockingRead),
+                Keyword::Outfile | Keyword::Dumpfile if self.is_after(Keyword::Into) => self.raise(Class::Write),
+                Keyword::Value if self.is_after(Keyword::Next) => self.raise(Class::Write),
                 _ => {}
             },
             Lead::With => match word {
@@ -204,7 +225,7 @@ impl Statement {
                     self.decide(Class::Write, Lead::Rest);
                 }
                 // A locking clause in a common table expression locks as well.
-                Keyword::Update | Keyword::Share if previous == Some(Keyword::For) => self.class = Class::LockingRead,
+                Keyword::Update | Keyword::Share if self.is_after(Keyword::For) => self.class = Class::LockingRead,
                 _ => {}
             },
             Lead::Explain(analyze) => self.explain(word, analyze),
@@ -238,7 +259,7 @@ impl Statement {
                 self.lock(word);
             }
             Lead::Lock => {}
-            Lead::Load if word == Keyword::Infile && previous == Some(Keyword::Local) => {
+            Lead::Load if word == Keyword::Infile && self.is_after(Keyword::Local) => {
                 self.effects |= Effects::LOCAL_INFILE;
                 self.lead = Lead::Rest;
             }

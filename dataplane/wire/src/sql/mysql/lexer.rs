@@ -130,18 +130,31 @@ impl<'a> Lexer<'a> {
         &self.text[start..self.at]
     }
 
-    /// A number, or an identifier that begins with a digit.
+    /// A number, or an identifier that begins with a digit. A number with a fraction or an exponent ends with it, whatever follows: behind
+    /// `1.0FOR` comes FOR, while `1FOR` is a name.
     fn number(&mut self) -> Token<'a> {
         let start = self.at;
-        let word = self.word();
-        if !word.iter().all(|byte| bytes::is(*byte, DIGIT)) {
-            return Token::Number(word);
+        let is_fraction = start > 0 && self.text[start - 1] == b'.';
+        self.at = bytes::skip(self.text, start, DIGIT);
+        let has_fraction = self.peek(0) == Some(b'.') && self.peek(1).is_none_or(|byte| bytes::is(byte, DIGIT));
+        if has_fraction && !is_fraction {
+            self.at = bytes::skip(self.text, self.at + 1, DIGIT);
         }
-        if self.peek(0) == Some(b'.') && self.peek(1).is_none_or(|byte| bytes::is(byte, DIGIT)) {
-            self.at += 1;
+        let has_exponent = self.exponent();
+        if !has_exponent && !has_fraction && !is_fraction {
             self.word();
         }
         Token::Number(&self.text[start..self.at])
+    }
+
+    /// The exponent of a number, if it is whole.
+    fn exponent(&mut self) -> bool {
+        let sign = usize::from(matches!(self.peek(1), Some(b'+' | b'-')));
+        let is_exponent = matches!(self.peek(0), Some(b'e' | b'E')) && self.peek(1 + sign).is_some_and(|byte| bytes::is(byte, DIGIT));
+        if is_exponent {
+            self.at = bytes::skip(self.text, self.at + 1 + sign, DIGIT);
+        }
+        is_exponent
     }
 
     /// At `@`. An `@` that touches a quote before it is part of an account name.
