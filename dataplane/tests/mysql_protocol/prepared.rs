@@ -150,6 +150,24 @@ fn wrong_long_data(one: &mut Raw, two: &mut Raw) {
     length(one, first);
 }
 
+/// What goes wrong with a command that has no answer is not said where the client expects another one's.
+pub(crate) fn commands_without_an_answer(port: u16) {
+    let mut raw = Raw::log_in(port, PLAIN);
+    raw.command(byte::STMT_SEND_LONG_DATA, &[1, 0]);
+    raw.command(byte::STMT_CLOSE, &[1]);
+    raw.query("DO 1");
+    raw.ok();
+    let id = raw.prepare("SELECT LENGTH(?)").statement;
+    raw.command(byte::STMT_SEND_LONG_DATA, &[&id.to_le_bytes()[..], &[0, 0], &vec![b'x'; 2 << 20]].concat());
+    assert_eq!(raw.error(), 1153);
+    assert_eq!(raw.packet(), b"", "the client would take every answer for that of the command before");
+    let mut raw = Raw::log_in(port, PLAIN);
+    raw.query(&format!("DO '{}'", "x".repeat(2 << 20)));
+    assert_eq!(raw.error(), 1153);
+    raw.query("DO 1");
+    raw.ok();
+}
+
 /// A server that has as many statements as it may loses those of the connection for one that is to be executed.
 fn full_server(one: &mut Raw, two: &mut Raw) {
     one.query("SET GLOBAL max_prepared_stmt_count = 4");

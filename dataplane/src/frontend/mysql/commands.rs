@@ -2,7 +2,7 @@
 
 use quorumsql_wire::mysql::{Command, error_code};
 
-use super::request::{Incoming, Request};
+use super::request::{Incoming, Request, is_silent};
 use super::{Client, Flow};
 use crate::config::Protocol;
 use crate::worker::chunk::Chunk;
@@ -13,7 +13,7 @@ impl Client {
         let limit = self.ctx.config().side(Protocol::Mysql).variables.max_allowed_packet as usize;
         match self.read_request(chunk, limit).await {
             Incoming::Gone => Flow::Close,
-            Incoming::TooLarge(sequence) => self.refuse_large(sequence).await,
+            Incoming::TooLarge { answer_sequence, silent } => self.refuse_large(answer_sequence, silent).await,
             Incoming::Request(request) => {
                 self.session.forget_kill_query();
                 self.ctx.stats(Protocol::Mysql).bytes_recv.add(request.raw.len() as u64);
@@ -25,6 +25,9 @@ impl Client {
     async fn command(&mut self, mut request: Request) -> Flow {
         let sequence = request.answer_sequence;
         let Ok(command) = Command::decode(request.payload()) else {
+            if request.payload().first().copied().is_some_and(is_silent) {
+                return Flow::Continue;
+            }
             return self.send_error(sequence, error_code::MALFORMED_PACKET, "Malformed communication packet").await;
         };
         match command {

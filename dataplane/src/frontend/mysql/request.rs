@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::poll_fn;
 use std::task::Poll;
 
+use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::packet::{HEADER_LEN, Header, decode_packet};
 use quorumsql_wire::mysql::{WireError, error_code};
 
@@ -39,8 +40,13 @@ impl Request {
 /// What came.
 pub(super) enum Incoming {
     Request(Request),
-    /// Too large; its bytes have been thrown away. Answer with this sequence id.
-    TooLarge(u8),
+    /// Too large; its bytes have been thrown away.
+    TooLarge {
+        /// Answer with this sequence id.
+        answer_sequence: u8,
+        /// It asks for no answer.
+        silent: bool,
+    },
     /// Closed, broken, or no protocol.
     Gone,
 }
@@ -87,14 +93,22 @@ impl Client {
         .await
     }
 
-    /// 1153; the session goes on, unlike with a server.
-    pub(super) async fn refuse_large(&mut self, sequence: u8) -> Flow {
-        self.send_error(sequence, error_code::PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes").await
+    /// 1153; the session goes on, unlike with a server, unless the client would take this for the answer to another command.
+    pub(super) async fn refuse_large(&mut self, sequence: u8, silent: bool) -> Flow {
+        let text = "Got a packet bigger than 'max_allowed_packet' bytes";
+        let flow = self.send_error(sequence, error_code::PACKET_TOO_LARGE, text).await;
+        if silent { Flow::Close } else { flow }
     }
+}
+
+/// Whether a command has no answer.
+pub(super) const fn is_silent(command: u8) -> bool {
+    matches!(command, byte::QUIT | byte::STMT_SEND_LONG_DATA | byte::STMT_CLOSE)
 }
 
 /// Reads past a packet without keeping it.
 async fn discard(link: &mut Link, mut chunk: Chunk) -> Incoming {
+    let mut command = None;
     loop {
         while chunk.len() < HEADER_LEN {
             match link.recv_more(&mut chunk).await {
@@ -106,6 +120,7 @@ async fn discard(link: &mut Link, mut chunk: Chunk) -> Incoming {
         chunk.advance(HEADER_LEN);
         let mut left = header.length;
         loop {
+            command = command.or_else(|| chunk.first().copied());
             let step = left.min(chunk.len());
             chunk.advance(step);
             left -= step;
@@ -120,7 +135,7 @@ async fn discard(link: &mut Link, mut chunk: Chunk) -> Incoming {
         }
         if !header.continues() {
             link.unread(chunk);
-            return Incoming::TooLarge(header.sequence.wrapping_add(1));
+            return Incoming::TooLarge { answer_sequence: header.sequence.wrapping_add(1), silent: command.is_none_or(is_silent) };
         }
     }
 }
