@@ -238,3 +238,43 @@ async fn only_what_has_run_ties_a_session_to_its_connection() {
     raw.send(|out| frontend::query(out, b"UNLISTEN *")).await;
     assert_eq!((raw.tags().await, used()), ("CZI".into(), 1), "DO still ties it");
 }
+
+/// What a batch does to statements behind its error has not happened.
+#[tokio::test]
+async fn statements_outlive_what_was_skipped() {
+    let (server, plane) = in_front_of_server(1);
+    type Skipped = fn(&mut Vec<u8>);
+    let cases: [(&str, Skipped); 5] = [
+        ("a Query", |out| frontend::query(out, b"SELECT 1")),
+        ("another unnamed one", |out| frontend::parse(out, b"", b"SELECT 2", b"")),
+        ("a Close of the unnamed one", |out| frontend::close(out, Target::Statement, b"")),
+        ("a Close", |out| frontend::close(out, Target::Statement, b"s")),
+        ("another in its place", |out| {
+            frontend::close(out, Target::Statement, b"s");
+            frontend::parse(out, b"s", b"SELECT 3", b"");
+        }),
+    ];
+    for (what, skipped) in cases {
+        for port in [server.port, plane.port] {
+            let mut raw = Raw::login_at(port).await;
+            raw.send(|out| {
+                frontend::parse(out, b"s", b"SELECT 'named'::text", b"");
+                frontend::parse(out, b"bad", b"SELECT 1/0 FROM generate_series(1, 1)", b"");
+                frontend::parse(out, b"", b"SELECT 'unnamed'::text", b"");
+                frontend::sync(out);
+                frontend::bind(out, b"", b"bad", b"\0\0\0\0\0\0");
+                frontend::execute(out, b"", 0);
+                skipped(out);
+                frontend::sync(out);
+                for name in [&b"s"[..], b""] {
+                    frontend::bind(out, b"", name, b"\0\0\0\0\0\0");
+                    frontend::execute(out, b"", 0);
+                }
+                frontend::sync(out);
+            })
+            .await;
+            let answers = (raw.tags().await, raw.tags().await, raw.tags().await);
+            assert_eq!(answers, ("111ZI".into(), "EZI".into(), "2DC2DCZI".into()), "{what} at {port}");
+        }
+    }
+}

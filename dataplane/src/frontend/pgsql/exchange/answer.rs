@@ -12,7 +12,7 @@ use quorumsql_wire::pgsql::sqlstate;
 use super::{Attached, End, Exchange, QUERY_TIMEOUT};
 use crate::session::pgsql::pins::Pin;
 use crate::session::pgsql::prepared::{Names, renamed, shape};
-use crate::session::pgsql::responses::{Audience, Outcome, Reply, Slot, ends_connection};
+use crate::session::pgsql::responses::{Audience, Named, Outcome, Reply, Slot, ends_connection};
 use crate::worker::chunk::Chunk;
 
 /// Bytes for the client: a part of what the server sent, with changes.
@@ -125,6 +125,12 @@ impl Exchange<'_> {
                     if self.client.statements.get(&named.name).is_some_and(|known| known.id == named.statement.id) {
                         self.client.statements.remove(&named.name);
                     }
+                }
+                Outcome::NotClosedByClient(Named { name, statement }) => {
+                    self.client.statements.entry(name).or_insert(statement);
+                }
+                Outcome::UnnamedLeft(stamp, statement) => {
+                    self.client.unnamed.get_or_insert((stamp, statement));
                 }
                 Outcome::Forgotten(name) => drop(self.client.statements.remove(&name)),
                 Outcome::Described(Audience::Client, statement, shape) => self.client.note_told(statement.id, shape),

@@ -59,14 +59,15 @@ impl Exchange<'_> {
                 Ok(Done::AsIs)
             }
             FrontendMessage::Close(Target::Statement, name) => {
-                if self.client.statements.remove(name).is_none() && self.passes_unknown_names() && !is_ours(name) {
+                let closed = self.client.statements.remove_entry(name).map(|(name, statement)| Named { name, statement });
+                if closed.is_none() && self.passes_unknown_names() && !is_ours(name) {
                     self.push(Expected::Close(Audience::Client));
                     return Ok(Done::AsIs);
                 }
                 if name.is_empty() {
-                    self.client.unnamed = None;
+                    self.replace_unnamed(None);
                 }
-                self.push(Expected::OwnClose);
+                self.push(Expected::OwnClose(closed));
                 self.say_own();
                 Ok(Done::Consumed)
             }
@@ -88,7 +89,7 @@ impl Exchange<'_> {
         if parse.name.is_empty() {
             let stamp = next_id();
             let rewritten = statement.inner.is_some().then(|| Rc::clone(&statement));
-            self.client.unnamed = Some((stamp, statement));
+            self.replace_unnamed(Some((stamp, statement)));
             if let Some(server) = &mut self.server {
                 server.conn.prepared.unnamed = stamp;
             }
@@ -118,6 +119,17 @@ impl Exchange<'_> {
         self.push(Expected::OwnParse(named));
         self.say_own();
         Done::Consumed
+    }
+
+    /// The client's unnamed statement gets another in its place, or none; in a batch that fails before, it stays.
+    pub(super) fn replace_unnamed(&mut self, unnamed: Option<(u64, Rc<Statement>)>) {
+        let before = std::mem::replace(&mut self.client.unnamed, unnamed);
+        if let (Some((stamp, statement)), Some(server)) = (before, &mut self.server)
+            && server.due.is_in_batch()
+            && !server.due.is_empty()
+        {
+            server.due.push(Expected::Unnamed(stamp, statement));
+        }
     }
 
     fn forward_bind(&mut self, bind: Bind<'_>) -> Done {

@@ -24,7 +24,7 @@ impl Exchange<'_> {
             return Ok(done);
         }
         self.begin_unit(false);
-        self.client.unnamed = None;
+        self.replace_unnamed(None);
         if self.server.as_ref().is_some_and(|server| !matches!(server.unit.class, Class::Read | Class::LockingRead | Class::Write)) {
             self.note_schema_change(sql);
         }

@@ -24,8 +24,8 @@ impl Responses {
         loop {
             match self.due.front() {
                 Some(Expected::OwnParse(_)) => backend::parse_complete(own),
-                Some(Expected::OwnClose) => backend::close_complete(own),
-                Some(Expected::CopyEnd) => {}
+                Some(Expected::OwnClose(_)) => backend::close_complete(own),
+                Some(Expected::CopyEnd | Expected::Unnamed(..)) => {}
                 _ => return,
             }
             self.due.pop_front();
@@ -124,8 +124,14 @@ impl Responses {
         reply
     }
 
-    /// The batch has failed: nothing up to its Sync is answered.
+    /// The batch has failed: nothing up to its Sync is answered. What was to be done last is undone first.
     fn skip(&mut self, note: &mut Vec<Outcome>) {
+        let start = note.len();
+        self.skip_to_sync(note);
+        note[start..].reverse();
+    }
+
+    fn skip_to_sync(&mut self, note: &mut Vec<Outcome>) {
         while let Some(due) = self.due.front() {
             if matches!(due, Expected::Sync) {
                 return;
@@ -137,6 +143,8 @@ impl Responses {
                 }
                 Some(Expected::Close(Audience::Proxy)) => note.push(Outcome::NotClosed),
                 Some(Expected::OwnParse(named)) => note.push(Outcome::Undefined(named)),
+                Some(Expected::OwnClose(named)) => note.extend(named.map(Outcome::NotClosedByClient)),
+                Some(Expected::Unnamed(stamp, statement)) => note.push(Outcome::UnnamedLeft(stamp, statement)),
                 _ => {}
             }
         }

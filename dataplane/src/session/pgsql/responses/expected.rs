@@ -68,8 +68,10 @@ pub(crate) enum Expected {
     CopyEnd,
     /// ParseComplete of our own.
     OwnParse(Named),
-    /// CloseComplete of our own.
-    OwnClose,
+    /// CloseComplete of our own, for the client's statement, if it had one of the name.
+    OwnClose(Option<Named>),
+    /// What is sent next takes the place of the client's unnamed statement, which has this stamp; consumes nothing.
+    Unnamed(u64, Rc<Statement>),
     /// An error by design: the server's text is replaced by this message.
     Poison(Vec<u8>),
 }
@@ -86,6 +88,11 @@ impl Expected {
             Self::Parse { named: Some(named), .. } | Self::OwnParse(named) => Some(named),
             _ => None,
         }
+    }
+
+    /// Whether nothing was sent for it.
+    pub(super) fn is_only_here(&self) -> bool {
+        matches!(self, Self::OwnParse(_) | Self::OwnClose(_) | Self::CopyEnd | Self::Unnamed(..))
     }
 
     pub(super) fn ends_with_ready(&self) -> bool {
@@ -109,6 +116,10 @@ pub(crate) enum Reply {
 pub(crate) enum Outcome {
     /// The client's statement of this name does not exist after all.
     Undefined(Named),
+    /// The client's statement of this name, of which a Close was skipped, exists after all.
+    NotClosedByClient(Named),
+    /// The client's unnamed statement, of this stamp, is still there: what was to take its place was skipped.
+    UnnamedLeft(u64, Rc<Statement>),
     /// The server does not hold what a Parse for this audience should have put there.
     NotParsed(Audience, Slot),
     /// The server still holds a statement that we meant to close.

@@ -53,9 +53,8 @@ impl Responses {
     /// A message was sent, or an answer of our own falls due behind all others.
     pub(crate) fn push(&mut self, expected: Expected) {
         self.skipping &= !matches!(expected, Expected::Sync);
-        match &expected {
-            Expected::OwnParse(_) | Expected::OwnClose | Expected::CopyEnd => {}
-            sent => self.open = !sent.ends_with_ready(),
+        if !expected.is_only_here() {
+            self.open = !expected.ends_with_ready();
         }
         self.due.push_back(expected);
     }
@@ -67,7 +66,7 @@ impl Responses {
 
     /// What something is due for.
     fn sent(&self) -> impl DoubleEndedIterator<Item = &Expected> {
-        self.due.iter().filter(|due| !matches!(due, Expected::CopyEnd))
+        self.due.iter().filter(|due| !matches!(due, Expected::CopyEnd | Expected::Unnamed(..)))
     }
 
     /// Whether the server throws away what comes before the next Sync.

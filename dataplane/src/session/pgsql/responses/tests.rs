@@ -7,7 +7,7 @@ use super::super::changes::Change;
 use super::super::pins::PinSet;
 use super::super::prepared::Statement;
 use super::*;
-use Expected::{CopyEnd, FunctionCall, OwnClose, OwnQuery, Sync};
+use Expected::{CopyEnd, FunctionCall, OwnQuery, Sync};
 
 #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
 const Bind: Expected = Expected::Bind(None);
@@ -17,6 +17,9 @@ const Execute: Expected = Expected::Execute { statement: None, pins: PinSet::NON
 const Query: Expected = Expected::Query { changes: None, pins: PinSet::NONE };
 #[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
 const DescribeStatement: Expected = Expected::DescribeStatement(None);
+
+#[allow(non_upper_case_globals, reason = "reads like the variant that it is")]
+const OwnClose: Expected = Expected::OwnClose(None);
 
 fn statement(id: u64) -> Rc<Statement> {
     Rc::new(Statement { id, ..Statement::default() })
@@ -94,11 +97,11 @@ fn a_batch_of_which_all_is_answered_stays_open_until_its_sync() {
     let (_, mut responses) = run(vec![parse(Audience::Client), Bind, Execute], b"12C");
     assert!(responses.is_empty() && responses.is_in_batch() && !responses.is_idle());
     assert_eq!(responses.unfinished(), [Unfinished::OpenBatch]);
-    responses.push(Expected::OwnClose);
+    responses.push(OwnClose);
     assert!(!responses.is_idle());
     let (_, mut responses) = run(vec![parse(Audience::Client), Bind, Execute, Sync], b"12CZ");
     assert!(responses.is_idle() && responses.unfinished().is_empty());
-    responses.push(Expected::OwnClose);
+    responses.push(OwnClose);
     responses.pop_own(&mut Vec::new());
     assert!(responses.is_idle(), "nothing was sent");
 }
@@ -112,7 +115,7 @@ fn a_failed_parse_is_undone() {
     responses.push(Sync);
     let mut note = Vec::new();
     responses.on_message(tag::ERROR, &mut Vec::new(), &mut note).unwrap();
-    let [Outcome::NotParsed(_, Slot::Named(7)), Outcome::Undefined(named), Outcome::NotParsed(Audience::Client, Slot::Unnamed)] = &note[..]
+    let [Outcome::NotParsed(Audience::Client, Slot::Unnamed), Outcome::Undefined(named), Outcome::NotParsed(_, Slot::Named(7))] = &note[..]
     else {
         panic!("{note:?}");
     };
@@ -168,6 +171,22 @@ fn copy_data_that_was_sent_blindly() {
 }
 
 #[test]
+fn what_was_skipped_is_undone_from_the_last_on() {
+    let named = |id| Named { name: Box::from(&b"s"[..]), statement: statement(id) };
+    let mut responses = Responses::default();
+    for due in [Execute, Expected::OwnClose(Some(named(1))), Expected::OwnParse(named(2)), Expected::Unnamed(3, statement(3)), Query, Sync]
+    {
+        responses.push(due);
+    }
+    let (mut own, mut note) = (Vec::new(), Vec::new());
+    responses.on_message(tag::ERROR, &mut own, &mut note).unwrap();
+    let [Outcome::UnnamedLeft(3, _), Outcome::Undefined(defined), Outcome::NotClosedByClient(closed)] = &note[..] else {
+        panic!("{note:?}");
+    };
+    assert_eq!((defined.statement.id, closed.statement.id, own.is_empty()), (2, 1, true));
+}
+
+#[test]
 fn names_are_judged_by_what_is_due() {
     let execute = |change| {
         let statement = Rc::new(Statement { change: Some(change), ..Statement::default() });
@@ -208,7 +227,7 @@ fn any_order_of_messages_is_survived() {
                     3 => Expected::DescribeStatement(None),
                     4 => Expected::Execute { statement: None, pins: PinSet::NONE },
                     5 => Expected::Close(Audience::Client),
-                    6 => Expected::OwnClose,
+                    6 => Expected::OwnClose(None),
                     7 => Expected::Poison(Vec::new()),
                     8 if *number > 100 => Expected::Answer { text: Vec::new(), forgets: None },
                     8 => Expected::FunctionCall,
