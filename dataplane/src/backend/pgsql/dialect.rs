@@ -100,6 +100,7 @@ impl Dialect for Pgsql {
         let PgParts { scanner, prepared, have, names, defaults, report, owners: (unsure, writer), key } = *parcel.backend;
         let link = Link::from_parcel(parcel.link, ctx.chunks().clone())?;
         let status = quorumsql_wire::pgsql::backend::TransactionStatus::Idle;
+        let question = super::named::Question::default();
         Ok(Box::new(PgBackend {
             link,
             scanner,
@@ -108,6 +109,7 @@ impl Dialect for Pgsql {
             prepared,
             have,
             names,
+            question,
             defaults,
             unsure,
             writer,

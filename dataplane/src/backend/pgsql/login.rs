@@ -13,6 +13,7 @@ use quorumsql_wire::pgsql::scanner::Scanner;
 use quorumsql_wire::pgsql::scram::NONCE_BYTES;
 use quorumsql_wire::pgsql::{frame, startup};
 
+use super::named::Question;
 use super::tls::encrypt;
 use super::{BackendError, CancelKey, PgBackend};
 use crate::config::Server;
@@ -96,6 +97,7 @@ pub(crate) async fn connect(ctx: &Rc<WorkerContext>, server: &Server, credential
         prepared: Prepared::default(),
         have: Arc::default(),
         names: CustomNames::default(),
+        question: Question::default(),
         defaults: Vec::new(),
         unsure: 0,
         writer: 0,

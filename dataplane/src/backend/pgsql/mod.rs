@@ -3,6 +3,7 @@
 mod cancel;
 mod dialect;
 mod login;
+mod named;
 mod round_trip;
 mod tls;
 
@@ -44,6 +45,8 @@ pub(crate) struct PgBackend {
     pub(crate) have: Arc<Settings>,
     /// Parameters of an application's own that it knows.
     pub(crate) names: CustomNames,
+    /// What finds out which it knows behind functions.
+    pub(crate) question: named::Question,
     /// Its ParameterStatus values when it was new.
     pub(crate) defaults: Report,
     /// The session that has called what may have left state behind that nobody saw; 0 = none.

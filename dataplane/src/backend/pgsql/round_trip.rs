@@ -8,7 +8,7 @@ use quorumsql_wire::pgsql::frontend;
 use quorumsql_wire::pgsql::scanner::Step;
 
 use super::{BackendError, PgBackend};
-use crate::session::pgsql::custom::{CustomNames, LIMIT};
+use crate::session::pgsql::custom::CustomNames;
 use crate::session::pgsql::responses::ends_connection;
 use crate::session::pgsql::settings::{Settings, reset};
 
@@ -23,15 +23,6 @@ pub(crate) struct Wanted<'s> {
     /// It looks at sequences, so that somebody else's are in its way.
     pub(crate) reads_sequences: bool,
 }
-
-/// Names of parameters that functions of the database's own mention, or that are set for one, a role or a database, and that the server knows with
-/// an empty value: what an application has named there and was taken away. Run behind DISCARD ALL, which restores every other value.
-const NAMES_OF_FUNCTIONS: &str = "SELECT DISTINCT pg_catalog.lower(name) FROM (\
-    SELECT pg_catalog.concat_ws(' ', prosrc, proconfig::pg_catalog.text) FROM pg_catalog.pg_proc \
-    WHERE oid OPERATOR(pg_catalog.>=) 16384 AND (prosrc OPERATOR(pg_catalog.~~*) '%set%' OR proconfig IS NOT NULL) \
-    UNION ALL SELECT setconfig::pg_catalog.text FROM pg_catalog.pg_db_role_setting) AS texts (text), \
-    LATERAL (SELECT (pg_catalog.regexp_matches(text, '[[:alpha:]_]\\w*(?:\\.\\w+)+', 'g'))[1]) AS names (name) \
-    WHERE pg_catalog.current_setting(name, true) OPERATOR(pg_catalog.=) ''";
 
 impl PgBackend {
     /// Whether a session can use the connection as it is.
@@ -85,14 +76,7 @@ impl PgBackend {
         self.run("DISCARD ALL").await?;
         self.forget_state();
         if std::mem::take(&mut self.unsure) != 0 {
-            // What the server does not say, nobody knows.
-            let names = self.column(NAMES_OF_FUNCTIONS).await.map_err(|error| match error {
-                BackendError::Server(_) => BackendError::Unsuitable,
-                other => other,
-            })?;
-            for name in names {
-                self.names.add(&name).map_err(|_| BackendError::Unsuitable)?;
-            }
+            self.note_names_of_functions().await?;
         }
         Ok(())
     }
@@ -107,12 +91,11 @@ impl PgBackend {
 
     /// Runs `sql` by the simple protocol and throws its rows away.
     async fn run(&mut self, sql: &str) -> Result<(), BackendError> {
-        self.column(sql).await.map(drop)
+        self.column(sql, 0).await.map(drop)
     }
 
-    /// Runs `sql` by the simple protocol and returns the first values of its rows, of as many as the pool follows names and one more. A Query
-    /// destroys the unnamed statement.
-    async fn column(&mut self, sql: &str) -> Result<Vec<String>, BackendError> {
+    /// Runs `sql` by the simple protocol and returns the first values of at most so many rows. A Query destroys the unnamed statement.
+    pub(super) async fn column(&mut self, sql: &str, limit: usize) -> Result<Vec<String>, BackendError> {
         let mut values = Vec::new();
         let mut request = Vec::with_capacity(sql.len() + 6);
         frontend::query(&mut request, sql.as_bytes());
@@ -136,7 +119,7 @@ impl PgBackend {
                 let size = match self.scanner.next(&chunk)? {
                     Step::Need => break,
                     Step::Start { tag: tag::DATA_ROW, body, size } => {
-                        if values.len() <= LIMIT {
+                        if values.len() < limit {
                             values.extend(first_value(body));
                         }
                         size

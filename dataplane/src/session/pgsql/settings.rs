@@ -120,7 +120,7 @@ pub(crate) fn reset(sql: &mut String, name: &str) {
 }
 
 /// A literal that reads the same whatever `standard_conforming_strings` is.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
