@@ -25,6 +25,10 @@ pub(super) fn classify(sql: &[u8], backslash: bool, scan: &mut Scan) {
         }
     }
     statement.finish(scan);
+    if lexer.has_escaped_names() {
+        // Of a function, or of the schema of temporary objects.
+        scan.effects |= Effects::AMBIGUOUS | Effects::CALLS_UNKNOWN | Effects::TEMP_TABLE;
+    }
     if scan.effects.contains(Effects::AMBIGUOUS) {
         scan.class = Class::Other;
     }
@@ -126,6 +130,10 @@ impl<'a> Statement<'a> {
                 self.on_word(word, text);
             }
             Token::Quoted(text) => {
+                // An option, which may be ANALYZE.
+                if matches!(self.lead, Lead::Explain(_)) {
+                    self.lead = Lead::Explain(true);
+                }
                 name = Some(text);
                 self.on_name();
                 self.on_word(Keyword::Unknown, text);
@@ -348,7 +356,9 @@ impl<'a> Statement<'a> {
             // A data-modifying WITH, wherever it stands: `AS (INSERT …` or, with the verb first in parentheses, the main one.
             (_, Keyword::Insert | Keyword::Update | Keyword::Delete | Keyword::Merge) => self.raise(Class::Write),
             (_, Keyword::Into) => self.raise(Class::Write),
-            (Some(Keyword::Into), Keyword::Temp | Keyword::Temporary) => self.effects |= Effects::TEMP_TABLE,
+            (Some(Keyword::Into | Keyword::Local | Keyword::Global), Keyword::Temp | Keyword::Temporary) => {
+                self.effects |= Effects::TEMP_TABLE;
+            }
             (Some(Keyword::Into | Keyword::Table), _) if text.eq_ignore_ascii_case(b"pg_temp") => self.effects |= Effects::TEMP_TABLE,
             _ => {}
         }

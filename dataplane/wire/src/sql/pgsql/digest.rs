@@ -78,7 +78,7 @@ impl Pass<'_> {
 
     /// At the opening quote `quote`.
     fn string(&mut self, quote: usize, backslash: bool) {
-        match bytes::quoted_end(self.sql, quote, backslash) {
+        match literal::string_end(self.sql, quote, backslash) {
             Some((_, end)) => self.replace(end),
             None => self.goto(self.sql.len(), 0),
         }

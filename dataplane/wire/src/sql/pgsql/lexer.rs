@@ -11,12 +11,18 @@ pub(crate) struct Lexer<'a> {
     text: &'a [u8],
     at: usize,
     backslash: bool,
+    has_escaped_names: bool,
 }
 
 impl<'a> Lexer<'a> {
     /// `backslash`: backslash escapes in plain strings (`standard_conforming_strings=off`).
     pub(crate) fn new(text: &'a [u8], backslash: bool) -> Self {
-        Self { text, at: 0, backslash }
+        Self { text, at: 0, backslash, has_escaped_names: false }
+    }
+
+    /// A name with Unicode escapes has come: which one it is, nobody has looked.
+    pub(crate) fn has_escaped_names(&self) -> bool {
+        self.has_escaped_names
     }
 
     /// Where the token that came last ends.
@@ -30,14 +36,11 @@ impl<'a> Lexer<'a> {
         let start = self.at;
         let Some(&byte) = self.text.get(start) else { return Token::End };
         match byte {
-            b'\'' => Token::String(self.quoted(start, self.backslash)),
-            b'"' => Token::Quoted(self.quoted(start, false)),
+            b'\'' => Token::String(self.string(start, self.backslash)),
+            b'"' => Token::Quoted(self.name(start)),
             b'$' => self.dollar(),
             _ if bytes::is(byte, DIGIT) => {
-                self.at = bytes::skip(self.text, start, IDENTIFIER);
-                if self.peek(0) == Some(b'.') {
-                    self.at = bytes::skip(self.text, self.at + 1, IDENTIFIER);
-                }
+                self.number();
                 Token::Number(&self.text[start..self.at])
             }
             _ if bytes::is(byte, IDENTIFIER) => self.word(),
@@ -45,6 +48,18 @@ impl<'a> Lexer<'a> {
                 self.at += 1;
                 Token::Symbol(byte)
             }
+        }
+    }
+
+    /// Digits, a fraction, an exponent. To servers before 15 whatever follows is the next token, to others it is an error.
+    fn number(&mut self) {
+        self.at = bytes::skip(self.text, self.at, DIGIT);
+        if self.peek(0) == Some(b'.') {
+            self.at = bytes::skip(self.text, self.at + 1, DIGIT);
+        }
+        let sign = usize::from(matches!(self.peek(1), Some(b'+' | b'-')));
+        if matches!(self.peek(0), Some(b'e' | b'E')) && self.peek(1 + sign).is_some_and(|byte| bytes::is(byte, DIGIT)) {
+            self.at = bytes::skip(self.text, self.at + 1 + sign, DIGIT);
         }
     }
 
@@ -63,9 +78,17 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// What is between the quote at `start` and its end, or the rest of the text.
-    fn quoted(&mut self, start: usize, backslash: bool) -> &'a [u8] {
-        let (close, end) = bytes::quoted_end(self.text, start, backslash).unwrap_or((self.text.len(), self.text.len()));
+    /// What is between the quote at `start` and the end of its constant, or the rest of the text.
+    fn string(&mut self, start: usize, backslash: bool) -> &'a [u8] {
+        self.inside(start, literal::string_end(self.text, start, backslash))
+    }
+
+    fn name(&mut self, start: usize) -> &'a [u8] {
+        self.inside(start, bytes::quoted_end(self.text, start, false))
+    }
+
+    fn inside(&mut self, start: usize, end: Option<(usize, usize)>) -> &'a [u8] {
+        let (close, end) = end.unwrap_or((self.text.len(), self.text.len()));
         self.at = end;
         &self.text[(start + 1).min(close)..close]
     }
@@ -87,10 +110,13 @@ impl<'a> Lexer<'a> {
         let end = bytes::skip(self.text, start, IDENTIFIER);
         self.at = end;
         match literal::prefix(self.text, start, end) {
-            Some(Prefix::Escape) => Token::String(self.quoted(end, true)),
-            Some(Prefix::Plain) => Token::String(self.quoted(end, self.backslash)),
-            Some(Prefix::Unicode) => Token::String(self.quoted(end + 1, self.backslash)),
-            Some(Prefix::UnicodeIdentifier) => Token::Quoted(self.quoted(end + 1, false)),
+            Some(Prefix::Escape) => Token::String(self.string(end, true)),
+            Some(Prefix::Plain) => Token::String(self.string(end, self.backslash)),
+            Some(Prefix::Unicode) => Token::String(self.string(end + 1, self.backslash)),
+            Some(Prefix::UnicodeIdentifier) => {
+                self.has_escaped_names = true;
+                Token::Quoted(self.name(end + 1))
+            }
             None => {
                 let word = &self.text[start..end];
                 Token::Word(Keyword::find(word), word)

@@ -60,6 +60,34 @@ pub(super) fn dollar_quote_end(sql: &[u8], at: usize, inner: usize) -> Option<(u
     }
 }
 
+/// The constant that starts with the quote at `start`, as [`bytes::quoted_end`], through all its continuations: behind blanks with a newline, and
+/// comments to a line's end, another quote goes on with it, in the same way (`quotecontinue` in PostgreSQL's `scan.l`).
+pub(super) fn string_end(sql: &[u8], start: usize, backslash: bool) -> Option<(usize, usize)> {
+    let (mut close, mut end) = bytes::quoted_end(sql, start, backslash)?;
+    while let Some(quote) = continuation(sql, end) {
+        (close, end) = bytes::quoted_end(sql, quote, backslash)?;
+    }
+    Some((close, end))
+}
+
+/// Behind a constant: the quote that goes on with it.
+fn continuation(sql: &[u8], mut at: usize) -> Option<usize> {
+    let mut has_newline = false;
+    loop {
+        match sql.get(at)? {
+            b'\'' => return has_newline.then_some(at),
+            b'\n' | b'\r' => has_newline = true,
+            b' ' | b'\t' | 0x0b | 0x0c => {}
+            b'-' if sql.get(at + 1) == Some(&b'-') => {
+                at = line_comment_end(sql, at);
+                continue;
+            }
+            _ => return None,
+        }
+        at += 1;
+    }
+}
+
 /// What kind of constant or identifier a word directly before a quote makes of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Prefix {
