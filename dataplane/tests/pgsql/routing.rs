@@ -41,6 +41,32 @@ async fn reads_go_to_the_standby_and_what_must_not_goes_to_the_writer() {
 }
 
 #[tokio::test]
+async fn a_transaction_on_a_reader_does_not_begin_to_write() {
+    let (server, reader) = (Postgres::start(&[]), Postgres::start(&[]));
+    let begin = RuleRow { match_digest: Some("^BEGIN READ ONLY".into()), ..to_reader() };
+    let plane = Setup::writer(&server, 5).reader(&reader, 5).rule(begin).start();
+    for database in [&server, &reader] {
+        let _made = database.root("demo", "CREATE TABLE w (i int)");
+    }
+    let client = plane.client().await;
+    for turn in ["SET TRANSACTION READ WRITE", "SET LOCAL transaction_read_only = off", "SELECT set_config('app.x', '1', true)"] {
+        client.simple_query("BEGIN READ ONLY").await.unwrap();
+        client.simple_query(turn).await.unwrap();
+        let expected = ("25006".to_owned(), "cannot execute INSERT in a read-only transaction".to_owned());
+        assert_eq!(told(&client.simple_query("INSERT INTO w VALUES (1)").await.unwrap_err()), expected, "{turn}");
+        let failed = client.simple_query("SELECT 1").await.unwrap_err();
+        assert_eq!(told(&failed).0, "25P02", "{turn}");
+        client.simple_query("ROLLBACK").await.unwrap();
+        client.simple_query("BEGIN READ ONLY").await.unwrap();
+        client.simple_query(turn).await.unwrap();
+        assert_eq!(told(&client.query("INSERT INTO w VALUES (1)", &[]).await.unwrap_err()), expected, "{turn}, by the extended protocol");
+        client.simple_query("ROLLBACK").await.unwrap();
+    }
+    client.simple_query("INSERT INTO w VALUES (1)").await.unwrap();
+    assert_eq!((server.root("demo", "SELECT count(*) FROM w").trim(), reader.root("demo", "SELECT count(*) FROM w").trim()), ("1", "0"));
+}
+
+#[tokio::test]
 async fn error_and_ok_rules() {
     let server = Postgres::start(&[]);
     let forbid = RuleRow {

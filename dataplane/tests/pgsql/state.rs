@@ -52,6 +52,13 @@ const KINDS: &[(Keeps, Make, &str, &str, &str)] = &[
         "1",
         "0",
     ),
+    (
+        Pinned,
+        &["SELECT set_config('search_path', 'pg_temp, public', false)", "CREATE TABLE own_path (a int)"],
+        "SELECT count(*) FROM pg_class WHERE relname = 'own_path'",
+        "1",
+        "0",
+    ),
     // Settings, in every form.
     (Follows, &["SET work_mem = '8MB'"], "SHOW work_mem", "8MB", "4MB"),
     (Follows, &["SET standard_conforming_strings = on"], "SHOW standard_conforming_strings", "on", "on"),

@@ -109,6 +109,13 @@ fn is_as_read(name: &str, values: &[impl AsRef<str>]) -> bool {
 }
 
 impl Change {
+    /// Whether what is made from now on may be temporary though no statement says so.
+    pub(crate) fn leads_to_temporary_objects(&self) -> bool {
+        let Self::Set(settings) = self else { return false };
+        let is_temporary = |value: &String| value.to_ascii_lowercase().contains("pg_temp");
+        settings.iter().any(|setting| setting.name == "search_path" && setting.value.as_ref().is_some_and(is_temporary))
+    }
+
     /// What it does with the values of a Bind.
     pub(crate) fn bind(&self, bind: &Bind<'_>) -> Self {
         match (self, bind.arguments()) {

@@ -91,6 +91,9 @@ impl Attached {
             }
             _ => {}
         }
+        if change.leads_to_temporary_objects() {
+            self.pins.add(Pin::Temporary);
+        }
         if matches!(change, Change::Unnamed | Change::Bound(_)) {
             self.pins.add(Pin::Unnamed);
         } else if self.parameters.apply(&change) == Err(NotFollowed) {

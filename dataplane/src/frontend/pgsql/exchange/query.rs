@@ -1,8 +1,10 @@
 //! Queries of a session that holds a connection.
 
 use quorumsql_wire::pgsql::backend::TransactionStatus;
+use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend;
+use quorumsql_wire::pgsql::sqlstate;
 use quorumsql_wire::sql::Class;
 
 use super::names::OurText;
@@ -72,7 +74,7 @@ impl Exchange<'_> {
                         done = Some(if quiet || in_batch { self.accept_query(&text, &scan) } else { Done::Later });
                     }
                 }
-                Err(fields) if in_batch => done = Some(self.fail_query(&fields)),
+                Err(fields) if in_batch || self.fails_transaction(&fields) => done = Some(self.fail_query(&fields)),
                 Err(fields) if quiet => {
                     self.say_error(&fields, true);
                     done = Some(Done::Consumed);
@@ -91,5 +93,10 @@ impl Exchange<'_> {
             self.changes = self.changes(sql, &scan);
         }
         done
+    }
+
+    /// Whether a refusal ends the transaction, as its server's would.
+    fn fails_transaction(&self, fields: &ErrorFields) -> bool {
+        self.in_transaction() && fields.code == sqlstate::READ_ONLY_SQL_TRANSACTION
     }
 }

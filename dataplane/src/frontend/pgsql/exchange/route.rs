@@ -104,7 +104,11 @@ impl Exchange<'_> {
         }
         let Some(server) = &self.server else { return Ok(decision) };
         let (here, is_pinned) = (server.conn.hostgroup(), !server.pins.is_empty());
-        if !is_pinned || self.in_transaction() {
+        if self.in_transaction() {
+            let refused = class == Class::Write && !only_sets(looked) && self.only_reads(here);
+            return if refused { Err(read_only(looked.sql)) } else { Ok(decision) };
+        }
+        if !is_pinned {
             return Ok(decision);
         }
         let side = &self.config.pgsql;
@@ -129,6 +133,13 @@ impl Exchange<'_> {
         }
     }
 
+    /// Whether the guard lets nobody write there. A transaction that has begun there was read-only, and may have changed its mind.
+    fn only_reads(&self, hostgroup: HostgroupId) -> bool {
+        let side = &self.config.pgsql;
+        let verdict = guard(&side.domains, hostgroup, Class::Write, Effects::NONE, &Facts::default(), side.variables.routing_guard);
+        verdict != Verdict::Keep
+    }
+
     /// Whether the server is in a transaction, as far as it has said.
     pub(super) fn in_transaction(&self) -> bool {
         self.server.as_ref().is_some_and(|server| server.conn.status != quorumsql_wire::pgsql::backend::TransactionStatus::Idle)
@@ -148,6 +159,22 @@ impl Exchange<'_> {
             }
         }
     }
+}
+
+/// Its first word.
+fn verb(sql: &[u8]) -> String {
+    sql.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_alphabetic()).map(|byte| char::from(byte.to_ascii_uppercase())).collect()
+}
+
+/// What makes it more than a read is a call of set_config().
+fn only_sets(looked: Looked<'_>) -> bool {
+    looked.scanned.effects.intersects(Effects::SET_CONFIG) && verb(looked.sql) == "SELECT"
+}
+
+/// What a read-only transaction says to a statement that writes.
+fn read_only(sql: &[u8]) -> ErrorFields {
+    let text = format!("cannot execute {} in a read-only transaction", verb(sql));
+    ErrorFields::error(sqlstate::READ_ONLY_SQL_TRANSACTION, text).detail("the transaction has begun on a server that is for reading")
 }
 
 fn locked(here: HostgroupId, wanted: HostgroupId) -> ErrorFields {
