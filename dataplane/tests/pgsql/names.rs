@@ -111,7 +111,9 @@ async fn a_name_is_taken_when_its_prepare_runs() {
         Query("SELECT count(*) FROM pg_prepared_statements WHERE name = 'b' AND statement = ''"),
     ];
     let (mut direct, mut through) = compare(&server, &plane, &steps).await;
-    let batches: [&[(&str, &str)]; 9] = [
+    // Without a text: it is only executed.
+    let batches: [&[(&str, &str)]; 10] = [
+        &[("gone", "SELECT nothing"), ("", "SELECT pg_sleep(0.1)"), ("gone", "")],
         &[("k", "SELECT nothing"), ("k", "SELECT 1"), ("k", "SELECT nothing")],
         &[("m", "SELECT 1; EXECUTE m")],
         &[("", "DEALLOCATE ALL"), ("k", "SELECT 2"), ("", "EXECUTE k")],
@@ -127,7 +129,9 @@ async fn a_name_is_taken_when_its_prepare_runs() {
         for raw in [&mut direct, &mut through] {
             raw.send(|out| {
                 for (name, sql) in *batch {
-                    frontend::parse(out, name.as_bytes(), sql.as_bytes(), b"");
+                    if !sql.is_empty() {
+                        frontend::parse(out, name.as_bytes(), sql.as_bytes(), b"");
+                    }
                     frontend::bind(out, b"", name.as_bytes(), b"\0\0\0\0\0\0");
                     frontend::execute(out, b"", 0);
                     if synced {

@@ -118,14 +118,14 @@ pub(crate) fn is_ours(name: &[u8]) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// An ErrorResponse that names a statement as the server knows it, with the client's name; `None` = it names none.
-pub(crate) fn renamed(message: &[u8], names: &Names) -> Option<Vec<u8>> {
+/// An ErrorResponse that names a statement as the server knows it, with the client's name, which `name_of` knows by the statement's id; `None` = it
+/// names none.
+pub(crate) fn renamed<'n>(message: &[u8], name_of: impl Fn(u64) -> Option<&'n [u8]>) -> Option<Vec<u8>> {
     let start = message.windows(PREFIX.len()).position(|window| window == PREFIX)?;
     let rest = &message[start + PREFIX.len()..];
     let length = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let id = u64::from_str_radix(std::str::from_utf8(&rest[..length]).ok()?, 16).ok()?;
-    let (name, _) = names.iter().find(|(_, statement)| statement.id == id)?;
-    let mut out = [&message[..start], name, &rest[length..]].concat();
+    let mut out = [&message[..start], name_of(id)?, &rest[length..]].concat();
     let body = u32::try_from(out.len() - 1).ok()?;
     out[1..5].copy_from_slice(&body.to_be_bytes());
     Some(out)
@@ -299,9 +299,10 @@ mod tests {
         let statement = Rc::new(Statement { id: 0xab, ..Statement::default() });
         let names = Names::from([(Box::from(&b"mine"[..]), statement)]);
         let message = |text: &str| [&b"E"[..], &u32::try_from(text.len() + 4).unwrap().to_be_bytes(), text.as_bytes()].concat();
-        assert_eq!(renamed(&message("Mstatement \"__qsql_ab\" x\0\0"), &names), Some(message("Mstatement \"mine\" x\0\0")));
+        let name_of = |id| names.iter().find(|(_, statement)| statement.id == id).map(|(name, _)| &**name);
+        assert_eq!(renamed(&message("Mstatement \"__qsql_ab\" x\0\0"), name_of), Some(message("Mstatement \"mine\" x\0\0")));
         for other in ["M\"__qsql_ac\"\0\0", "M__qsql_\0\0", "Mx\0\0", "M__qsql_ffffffffffffffffff\0\0"] {
-            assert_eq!(renamed(&message(other), &names), None);
+            assert_eq!(renamed(&message(other), name_of), None);
         }
     }
 

@@ -15,6 +15,9 @@ use crate::session::pgsql::prepared::{Names, renamed, shape};
 use crate::session::pgsql::responses::{Audience, Named, Outcome, Reply, Slot, ends_connection};
 use crate::worker::chunk::Chunk;
 
+/// Names that are remembered of statements whose Parse has failed: what was sent since may name them.
+const UNDEFINED: usize = 64;
+
 /// Bytes for the client: a part of what the server sent, with changes.
 struct Cut {
     /// `None` while nothing has been changed.
@@ -125,6 +128,9 @@ impl Exchange<'_> {
                     if self.client.statements.get(&named.name).is_some_and(|known| known.id == named.statement.id) {
                         self.client.statements.remove(&named.name);
                     }
+                    if let Some(server) = self.server.as_mut().filter(|server| server.undefined.len() < UNDEFINED) {
+                        server.undefined.push(named);
+                    }
                 }
                 Outcome::NotClosedByClient(Named { name, statement }) => {
                     self.client.statements.entry(name).or_insert(statement);
@@ -220,7 +226,7 @@ impl Attached {
                     cut.replace(chunk, at, at + size, &text);
                 }
                 Ok(Reply::Forward) if message == tag::ERROR => {
-                    if let Some(text) = renamed(&chunk[at..at + size], names) {
+                    if let Some(text) = renamed(&chunk[at..at + size], |id| self.name_of(id, names, &told.notes)) {
                         cut.replace(chunk, at, at + size, &text);
                     }
                 }
@@ -240,6 +246,13 @@ impl Attached {
             at += size;
             self.insert_own(chunk, at, cut);
         }
+    }
+
+    /// The client's name for a statement that it has, or that its Parse has not given it after all.
+    fn name_of<'n>(&'n self, id: u64, names: &'n Names, notes: &'n [Outcome]) -> Option<&'n [u8]> {
+        let known = names.iter().find(|(_, statement)| statement.id == id).map(|(name, _)| &**name);
+        let noted = notes.iter().filter_map(|note| if let Outcome::Undefined(named) = note { Some(named) } else { None });
+        known.or_else(|| self.undefined.iter().chain(noted).find(|named| named.statement.id == id).map(|named| &*named.name))
     }
 
     /// A notification that the session has sent itself, with the process id that it knows as its own; `None` = it is another's.

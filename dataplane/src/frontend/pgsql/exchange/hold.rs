@@ -80,6 +80,7 @@ impl Exchange<'_> {
             parameters: Parameters::new(&self.client.start, &self.client.settings),
             portals: Vec::new(),
             bound: None,
+            undefined: Vec::new(),
             text_names: Vec::new(),
             reported: false,
             failed: false,

@@ -42,7 +42,7 @@ use crate::session::pgsql::changes::Change;
 use crate::session::pgsql::parameters::Parameters;
 use crate::session::pgsql::pins::Pins;
 use crate::session::pgsql::prepared::Statement;
-use crate::session::pgsql::responses::Responses;
+use crate::session::pgsql::responses::{Named, Responses};
 use crate::stats::digests::DigestEntry;
 use crate::worker::chunk::Chunk;
 use crate::worker::snapshot::Snapshot;
@@ -148,6 +148,8 @@ struct Attached {
     portals: Vec<(Box<[u8]>, Rc<Statement>)>,
     /// What was bound last, and to which portal, if it is a named statement.
     bound: Option<(Box<[u8]>, Rc<Statement>)>,
+    /// Statements of the client's whose Parse has failed.
+    undefined: Vec<Named>,
     /// Names of statements that were prepared as text.
     text_names: Vec<String>,
     /// The server has reported a parameter since the last transaction ended.
