@@ -29,7 +29,11 @@ fn cursors_types_and_long_data() {
     for port in [mariadb.port, mysql.port] {
         let mut setup = Setup::sharing(port);
         setup.variables.max_allowed_packet = 1 << 20;
-        prepared::commands_without_an_answer(setup.start().port);
+        let proxy = setup.start();
+        prepared::commands_without_an_answer(proxy.port);
+        prepared::a_reset_forgets_statements(proxy.port);
+        // As a server does.
+        prepared::a_reset_forgets_statements(port);
     }
     for (port, version, keeps) in [(mariadb.port, "5.5.5-10.11.6-MariaDB", false), (mysql.port, "9.7.0", true)] {
         let mut setup = Setup::sharing(port);

@@ -168,6 +168,22 @@ pub(crate) fn commands_without_an_answer(port: u16) {
     raw.ok();
 }
 
+/// An id from before a reset names no statement, and multi-statements stay off.
+pub(crate) fn a_reset_forgets_statements(port: u16) {
+    let mut raw = Raw::log_in(port, PLAIN);
+    let old = raw.prepare("SELECT 1").statement;
+    raw.command(byte::SET_OPTION, &[1, 0]);
+    raw.until_eof();
+    raw.command(byte::RESET_CONNECTION, &[]);
+    raw.ok();
+    let new = raw.prepare("SELECT 2").statement;
+    assert!(new > old, "{new}");
+    raw.command(byte::STMT_EXECUTE, &execute(old, 0, &[]));
+    assert_eq!(raw.error(), 1243);
+    raw.query("DO 1; DO 2");
+    assert_eq!(raw.error(), 1064);
+}
+
 /// A server that has as many statements as it may loses those of the connection for one that is to be executed.
 fn full_server(one: &mut Raw, two: &mut Raw) {
     one.query("SET GLOBAL max_prepared_stmt_count = 4");

@@ -17,7 +17,7 @@ impl Client {
     /// Everything but user and schema returns to the state after login; the connection is reset or given back.
     pub(super) async fn reset_connection(&mut self, sequence: u8) -> Flow {
         self.give_up_connection().await;
-        self.state.reset(self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        self.state.reset();
         // MariaDB does it at login only.
         if self.capabilities.contains(Capabilities::IGNORE_SPACE) && self.shown_product() == Product::Mysql {
             self.state.ignore_space();
@@ -112,8 +112,8 @@ impl Client {
         self.session.set_origin(&origin);
         self.key = pool_key(&self.pool, &user.name, self.capabilities);
         self.server_login = ServerLogin { proof, charset };
-        let number = self.state.last.number;
-        self.state = SessionState::new(origin, charset, self.capabilities.contains(Capabilities::MULTI_STATEMENTS));
+        let (number, statements) = (self.state.last.number, self.state.statements.forgotten());
+        self.state = SessionState { statements, ..SessionState::new(origin, charset, self.state.multi_statements) };
         self.state.last.number = number + 1;
         if self.capabilities.contains(Capabilities::IGNORE_SPACE) {
             self.state.ignore_space();

@@ -143,9 +143,10 @@ impl SessionState {
 
     /// COM_RESET_CONNECTION: everything returns to its value after login, but the schema and what `FOUND_ROWS()` and
     /// `ROW_COUNT()` tell, as on servers.
-    pub(crate) fn reset(&mut self, multi_statements: bool) {
+    pub(crate) fn reset(&mut self) {
         let last = Last { error: None, ..self.last };
-        *self = Self { last, ..Self::new(Arc::clone(&self.origin), self.login_charset, multi_statements) };
+        let statements = self.statements.forgotten();
+        *self = Self { last, statements, ..Self::new(Arc::clone(&self.origin), self.login_charset, self.multi_statements) };
         self.names = Names::reset(self.login_charset);
     }
 

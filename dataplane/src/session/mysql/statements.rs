@@ -120,6 +120,11 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
+    /// None any more. Ids go on: one that a client still has names no new statement.
+    pub(crate) fn forgotten(&self) -> Self {
+        Self { last_id: self.last_id, ..Self::default() }
+    }
+
     /// An id for a new statement; `None` = there are too many.
     pub(crate) fn next_id(&mut self, text: usize) -> Option<u32> {
         if self.by_id.len() >= MAX_STATEMENTS || self.text_bytes.saturating_add(text) > MAX_TEXT {
@@ -212,5 +217,8 @@ mod tests {
         assert_eq!(statements.next_id(1), Some(4));
         assert!(statements.close(2).is_some() && statements.close(2).is_none());
         assert_eq!(statements.next_id(MAX_TEXT), None, "texts are bounded together");
+        let mut statements = statements.forgotten();
+        assert!(statements.get_mut(4).is_none());
+        assert_eq!(statements.next_id(1), Some(5));
     }
 }
