@@ -117,6 +117,18 @@ async fn everything(proxy: &Proxy) {
     insert_ids_are_their_clients_own(proxy).await;
     prepared_statements_are_their_clients_own(proxy).await;
     users_change(proxy).await;
+    a_released_connection_is_nobody_elses(proxy).await;
+}
+
+/// `COMMIT RELEASE` ends the server connection, and with it the session that asked for that.
+async fn a_released_connection_is_nobody_elses(proxy: &Proxy) {
+    for end in ["COMMIT RELEASE", "ROLLBACK WORK AND NO CHAIN RELEASE"] {
+        let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+        run(&mut a, &["BEGIN", "SELECT 1", end]).await;
+        assert_eq!(text(&mut b, "SELECT 5").await, "5", "{end}");
+        assert!(a.query_drop("SELECT 1").await.is_err(), "{end}");
+        b.disconnect().await.unwrap();
+    }
 }
 
 /// The server's id of the connection; the form is not answered by the proxy.

@@ -6,7 +6,7 @@ use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::track::{Change, changes};
 use quorumsql_wire::mysql::{Status, error_code};
-use quorumsql_wire::sql::Effects;
+use quorumsql_wire::sql::{Class, Effects, Transaction};
 
 use super::exchange::{Work, close_on_server};
 use super::statement::Plan;
@@ -22,6 +22,13 @@ use crate::session::mysql::set_for;
 use crate::session::mysql::state::InsertId;
 use crate::session::mysql::tracked;
 use crate::stats::digests::RowCounts;
+use crate::worker::session::Signal;
+
+/// `COMMIT RELEASE`: the server closes the connection behind its answer, and the session goes with it.
+fn ends_session(sent: Sent) -> bool {
+    let ends_transaction = matches!(sent.class, Class::Transaction(Transaction::Commit | Transaction::Rollback));
+    ends_transaction && sent.effects.contains(Effects::HIDDEN)
+}
 
 impl Client {
     /// Takes over what the answer says, and decides whether the connection is kept.
@@ -62,6 +69,11 @@ impl Client {
             }
         } else if answer.error.is_none() {
             server.state.unsure = false;
+        }
+        if !preparing && failed == Failed::No && ends_session(plan.sent) {
+            self.state.pins = Pins::default();
+            self.session.signal(Signal::Kill);
+            return;
         }
         let pins = &mut self.state.pins;
         if !preparing {

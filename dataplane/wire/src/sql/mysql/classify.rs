@@ -121,6 +121,10 @@ impl Statement {
                 };
                 self.effect(word);
                 self.on_word(word);
+                // FLUSH TABLES t FOR EXPORT.
+                if self.lead == Lead::Lock && self.is_after(Keyword::For) && text.eq_ignore_ascii_case(b"export") {
+                    self.effects |= Effects::LOCK_TABLES;
+                }
                 // GET DIAGNOSTICS, which begins like anything unknown.
                 if word == Keyword::Unknown && self.class == Class::Other && text.eq_ignore_ascii_case(b"diagnostics") {
                     self.effects |= Effects::SHOW_WARNINGS;
@@ -208,6 +212,10 @@ impl Statement {
         let previous = self.previous;
         match self.lead {
             Lead::Start => self.begin(word),
+            // `COMMIT RELEASE`, but not `NO RELEASE`: the server closes the connection behind its answer.
+            Lead::Rest | Lead::Rollback if word == Keyword::Release && self.ends_transaction() && previous != Some(Keyword::No) => {
+                self.effects |= Effects::HIDDEN;
+            }
             Lead::Rest | Lead::Body => {}
             Lead::Query => match word {
                 Keyword::Update | Keyword::Share if self.is_after(Keyword::For) => self.raise(Class::LockingRead),
@@ -362,11 +370,15 @@ impl Statement {
         }
     }
 
+    fn ends_transaction(&self) -> bool {
+        matches!(self.class, Class::Transaction(Transaction::Commit | Transaction::Rollback))
+    }
+
     /// LOCK TABLES, LOCK INSTANCE; FLUSH … WITH READ LOCK.
     fn lock(&mut self, word: Keyword) {
         let takes = match word {
-            Keyword::Lock => self.previous == Some(Keyword::Read),
-            _ => self.previous == Some(Keyword::Lock),
+            Keyword::Lock => self.is_after(Keyword::Read),
+            _ => self.is_after(Keyword::Lock),
         };
         if takes {
             self.effects |= Effects::LOCK_TABLES;
