@@ -137,7 +137,7 @@ impl Pins {
         }
         if effects.contains(Effects::LOCK_TABLES) {
             self.tables = true;
-        } else if effects.contains(Effects::UNLOCK_TABLES) {
+        } else if effects.contains(Effects::UNLOCK_TABLES) && failed == Failed::No {
             self.tables = false;
         }
         if effects.contains(Effects::LOCK) {
@@ -223,6 +223,11 @@ mod tests {
         pins.after(sent(Class::Read, Effects::LOCK), Failed::No);
         assert!(pins.hard());
         pins.after(sent(Class::Read, Effects::RELEASE_LOCKS), Failed::No);
+        assert!(!pins.any());
+        pins.after(sent(Class::Ddl, Effects::LOCK_TABLES), Failed::No);
+        pins.after(sent(Class::Neutral, Effects::UNLOCK_TABLES), Failed::Yes);
+        assert!(pins.hard(), "a syntax error");
+        pins.after(sent(Class::Neutral, Effects::UNLOCK_TABLES), Failed::No);
         assert!(!pins.any());
         let setting = sent(Class::Set, Effects::TRANSACTION_SETTING);
         pins.after(setting, Failed::Yes);

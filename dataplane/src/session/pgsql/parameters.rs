@@ -129,8 +129,9 @@ impl Parameters {
         }
         self.remember();
         Arc::make_mut(&mut self.now.have).set(name, value);
-        Arc::make_mut(&mut self.now.want).set(name, value);
-        Ok(())
+        let want = Arc::make_mut(&mut self.now.want);
+        want.set(name, value);
+        if want.can_be_said() { Ok(()) } else { Err(NotFollowed) }
     }
 
     fn remember(&mut self) {
@@ -305,6 +306,17 @@ mod tests {
         }
         assert_eq!(parameters.want().get("client_encoding"), Some("'utf-8'"));
         assert_eq!(parameters.observe("standard_conforming_strings", "off", Some("on")), Err(NotFollowed));
+    }
+
+    #[test]
+    fn values_beyond_the_client_encoding_are_not_followed() {
+        for steps in [[("search_path", "日本"), ("client_encoding", "LATIN1")], [("client_encoding", "LATIN1"), ("app.x", "é")]] {
+            let mut parameters = fresh(&[]);
+            let set = |(name, value): (&str, &str)| Change::Set(vec![Setting { name: name.into(), value: Some(value.into()) }]);
+            assert_eq!(parameters.apply(&set(("client_encoding", "UTF8"))), Ok(()));
+            assert_eq!(parameters.apply(&set(steps[0])), Ok(()), "{steps:?}");
+            assert_eq!(parameters.apply(&set(steps[1])), Err(NotFollowed), "{steps:?}");
+        }
     }
 
     #[test]

@@ -90,6 +90,12 @@ impl Settings {
         self.0.len() < LIMIT || self.get(name).is_some()
     }
 
+    /// Whether a connection can be told of them: statements of ours are UTF-8, which is another text in another `client_encoding`.
+    pub(crate) fn can_be_said(&self) -> bool {
+        let is_utf8 = |name: &str| matches!(name.trim_matches('\'').to_ascii_lowercase().as_str(), "utf8" | "utf-8" | "unicode");
+        self.get("client_encoding").is_none_or(is_utf8) || self.0.iter().all(|(_, value)| value.is_ascii())
+    }
+
     /// Names and values.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))

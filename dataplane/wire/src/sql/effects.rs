@@ -28,7 +28,7 @@ effects! {
     LOCK_TABLES = 3;
     /// UNLOCK TABLES: ends `LOCK_TABLES`.
     UNLOCK_TABLES = 4;
-    /// Gives back every connection-level lock: RELEASE_ALL_LOCKS(), pg_advisory_unlock_all().
+    /// MySQL: gives back every connection-level lock, and does nothing else: `SELECT RELEASE_ALL_LOCKS()`.
     RELEASE_LOCKS = 5;
     /// Reads LAST_INSERT_ID() or @@identity; in PostgreSQL currval() or lastval().
     LAST_INSERT_ID = 6;
@@ -130,6 +130,12 @@ impl Effects {
     #[must_use]
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// These without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// The bits, for a compact copy in a registry of statements.

@@ -1,7 +1,6 @@
 //! What becomes of the session's pins and parameters when a statement has succeeded, a unit has ended, or the server reports a parameter.
 
 use quorumsql_wire::pgsql::backend::{self, TransactionStatus};
-use quorumsql_wire::sql::Effects;
 
 use super::Attached;
 use super::answer::Told;
@@ -139,9 +138,6 @@ impl Attached {
             self.pins.on_rollback();
         } else {
             self.parameters.commit();
-            if self.unit.effects.intersects(Effects::RELEASE_LOCKS) && !self.unit.effects.intersects(Effects::LOCK | Effects::MULTI) {
-                self.pins.end(Pin::Lock);
-            }
         }
         self.pins.on_commit();
         // Those of a batch that was sent since stay.

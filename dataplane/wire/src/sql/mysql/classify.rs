@@ -92,12 +92,39 @@ struct Statement {
     doubtful: bool,
     /// It names accounts, whose `@` begins no user variable.
     accounts: bool,
+    /// How much of `SELECT RELEASE_ALL_LOCKS()` it is so far.
+    release: Release,
     /// The token before was the parenthesis of a call of LAST_INSERT_ID.
     calls_last_insert_id: bool,
 }
 
+/// `SELECT RELEASE_ALL_LOCKS()` or `DO RELEASE_ALL_LOCKS()`: as a part of more it may stand there without being called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Release {
+    #[default]
+    Nothing,
+    Verb,
+    Name,
+    Open,
+    All,
+    Other,
+}
+
+impl Release {
+    fn next(self, token: Token<'_>) -> Self {
+        match (self, token) {
+            (Self::Nothing, Token::Word(Keyword::Select | Keyword::Do, _)) => Self::Verb,
+            (Self::Verb, Token::Word(Keyword::ReleaseAllLocks, _)) => Self::Name,
+            (Self::Name, Token::Symbol(b'(')) => Self::Open,
+            (Self::Open, Token::Symbol(b')')) => Self::All,
+            _ => Self::Other,
+        }
+    }
+}
+
 impl Statement {
     fn on_token(&mut self, token: Token<'_>) {
+        self.release = if self.executable { Release::Other } else { self.release.next(token) };
         let mut keyword = Keyword::Unknown;
         let starting = self.lead == Lead::Start;
         let quoted = self.quoted.take();
@@ -395,6 +422,13 @@ impl Statement {
         }
         if self.doubtful && (self.class.is_plain_read() || self.class.is_neutral()) {
             self.class = Class::Other;
+        }
+        if self.release != Release::All {
+            self.effects = self.effects.without(Effects::RELEASE_LOCKS);
+        }
+        if self.doubtful {
+            // What some servers skip ends nothing.
+            self.effects = self.effects.without(Effects::UNLOCK_TABLES);
         }
         scan.add(self.class, self.effects);
     }

@@ -102,7 +102,7 @@ fn statements_with_effects() {
         ("SELECT \"pg_try_advisory_lock_shared\" (1)", Class::Write, Effects::LOCK),
         ("SELECT pg_advisory_xact_lock(1)", Class::Write, Effects::NONE),
         ("SELECT pg_advisory_unlock(1)", Class::Write, Effects::MAY_UNPIN),
-        ("SELECT pg_advisory_unlock_all()", Class::Write, Effects::RELEASE_LOCKS),
+        ("SELECT pg_advisory_unlock_all()", Class::Write, Effects::MAY_UNPIN),
         ("CREATE TEMP TABLE t (a int)", Class::Ddl, Effects::TEMP_TABLE),
         ("CREATE LOCAL TEMPORARY TABLE t AS SELECT 1", Class::Ddl, Effects::TEMP_TABLE),
         ("CREATE TEMP TABLE t (a int) ON COMMIT DROP", Class::Ddl, Effects::NONE),

@@ -38,7 +38,6 @@ const EXACT: &[(&str, Call)] = &[
     ("pg_rotate_logfile", writes(Effects::NONE)),
     ("pg_terminate_backend", writes(Effects::NONE)),
     ("pg_cancel_backend", writes(Effects::NONE)),
-    ("pg_advisory_unlock_all", writes(Effects::RELEASE_LOCKS)),
 ];
 
 /// Beginnings of names; the first that fits counts.
