@@ -12,7 +12,7 @@ macro_rules! keywords {
 }
 
 keywords! {
-    Abort b"abort" All b"all" Alter b"alter" Analyze b"analyze" As b"as" Atomic b"atomic" Authorization b"authorization"
+    Abort b"abort" All b"all" Alter b"alter" Analyse b"analyse" Analyze b"analyze" As b"as" Atomic b"atomic" Authorization b"authorization"
     Backup b"backup" Begin b"begin"
     Call b"call" Catalog b"catalog" Change b"change" Character b"character" Characteristics b"characteristics" Charset b"charset" Check b"check" Checkpoint b"checkpoint" Checksum b"checksum"
     Close b"close" Cluster b"cluster" Collate b"collate" Comment b"comment" Commit b"commit" Committed b"committed" Connection b"connection" Copy b"copy" Create b"create" Cursor b"cursor"

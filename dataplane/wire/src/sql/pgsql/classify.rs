@@ -9,6 +9,9 @@ use crate::sql::{Class, Effects, Scan, Transaction};
 /// Deeper parentheses are not followed: such a statement is never a plain read.
 const MAX_DEPTH: u32 = 1000;
 
+/// Stands for a name that is none of the server's own.
+const FOREIGN_NAME: &[u8] = b"\"";
+
 /// Reads all of `sql` and fills class, effects and count of `scan`.
 pub(super) fn classify(sql: &[u8], backslash: bool, scan: &mut Scan) {
     let mut lexer = Lexer::new(sql, backslash);
@@ -134,7 +137,8 @@ impl<'a> Statement<'a> {
                 if matches!(self.lead, Lead::Explain(_)) {
                     self.lead = Lead::Explain(true);
                 }
-                name = Some(text);
+                // No function or schema of the server's own is spelled with capitals.
+                name = Some(if text.iter().any(u8::is_ascii_uppercase) { FOREIGN_NAME } else { text });
                 self.on_name();
                 self.on_word(Keyword::Unknown, text);
             }
@@ -247,9 +251,11 @@ impl<'a> Statement<'a> {
             Lead::Rest | Lead::Body => {}
             Lead::Query => self.query(word, text),
             Lead::Explain(analyze) => match word {
-                Keyword::Analyze => self.lead = Lead::Explain(true),
-                Keyword::Off | Keyword::False if previous == Some(Keyword::Analyze) => self.lead = Lead::Explain(false),
-                _ if !starts_explainable(word) => {}
+                Keyword::Analyze | Keyword::Analyse => self.lead = Lead::Explain(true),
+                Keyword::Off | Keyword::False if matches!(previous, Some(Keyword::Analyze | Keyword::Analyse)) => {
+                    self.lead = Lead::Explain(false);
+                }
+                _ if !starts_explainable(word, self.depth > 0) => {}
                 _ if analyze || word == Keyword::Execute => self.begin(word),
                 _ => self.lead = Lead::Rest,
             },
@@ -340,6 +346,7 @@ impl<'a> Statement<'a> {
             | Keyword::Reindex
             | Keyword::Vacuum
             | Keyword::Analyze
+            | Keyword::Analyse
             | Keyword::Checkpoint
             | Keyword::Import
             | Keyword::Security
@@ -443,23 +450,23 @@ impl<'a> Statement<'a> {
     }
 }
 
-/// Statements that EXPLAIN takes.
-fn starts_explainable(word: Keyword) -> bool {
-    matches!(
-        word,
-        Keyword::Select
-            | Keyword::Values
-            | Keyword::Table
-            | Keyword::With
-            | Keyword::Insert
-            | Keyword::Update
-            | Keyword::Delete
-            | Keyword::Merge
-            | Keyword::Execute
-            | Keyword::Declare
-            | Keyword::Create
-            | Keyword::Refresh
-    )
+/// Statements that EXPLAIN takes; in parentheses only queries, and options, whose values may be any word.
+fn starts_explainable(word: Keyword, in_parentheses: bool) -> bool {
+    if matches!(word, Keyword::Select | Keyword::Values | Keyword::Table | Keyword::With) {
+        return true;
+    }
+    !in_parentheses
+        && matches!(
+            word,
+            Keyword::Insert
+                | Keyword::Update
+                | Keyword::Delete
+                | Keyword::Merge
+                | Keyword::Execute
+                | Keyword::Declare
+                | Keyword::Create
+                | Keyword::Refresh
+        )
 }
 
 #[cfg(test)]

@@ -54,6 +54,18 @@ fn classes_of_the_specification() {
         ("EXPLAIN ANALYZE DELETE FROM t", Class::Write),
         ("EXPLAIN (ANALYZE, BUFFERS) INSERT INTO t VALUES (1)", Class::Write),
         ("EXPLAIN ANALYZE (SELECT a FROM t FOR UPDATE)", Class::LockingRead),
+        ("EXPLAIN (ANALYZE, ANALYZE off) INSERT INTO t VALUES (1)", Class::Read),
+        ("EXPLAIN ANALYSE DELETE FROM t", Class::Write),
+        ("EXPLAIN (ANALYSE, VERBOSE) DELETE FROM t", Class::Write),
+        ("EXPLAIN (FORMAT execute, ANALYZE) DELETE FROM t", Class::Write),
+        ("ANALYSE t", Class::Ddl),
+        ("SELECT e'a' -- c\r \n--'\n\t'b\\''; INSERT INTO t VALUES (1); --'", Class::Other),
+        ("SELECT E'a'\n'b'\n'c\\''; INSERT INTO t VALUES (1); --'", Class::Other),
+        ("SELECT a FROM t WHERE a=1.FOR SHARE", Class::LockingRead),
+        ("SELECT a FROM t WHERE a=$1FOR SHARE", Class::LockingRead),
+        ("SELECT 1E'\\'' FROM t FOR SHARE --'", Class::LockingRead),
+        ("SELECT 1$$ ' $$ FROM t FOR SHARE", Class::LockingRead),
+        ("SELECT 0x1f, 1_000, 1.5e+3, 1_0.5_0 FROM t", Class::Read),
         ("COPY t FROM STDIN", Class::Write),
         ("COPY t TO '/tmp/x'", Class::Write),
         ("COPY (DELETE FROM t RETURNING *) TO STDOUT", Class::Write),
@@ -132,6 +144,10 @@ fn statements_with_effects() {
         ("SET LOCAL a = 1", Class::Set, Effects::TRANSACTION_SETTING),
         ("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY", BEGIN, Effects::TRANSACTION_SETTING),
         ("SELECT nextval('s')", Class::Write, Effects::NEXTVAL),
+        ("SELECT \"nextval\"('s')", Class::Write, Effects::NEXTVAL),
+        ("SELECT pg_catalog.\"set_config\"('a','b',false)", Class::Write, Effects::SET_CONFIG),
+        ("SELECT \"Nextval\"('s')", Class::Read, Effects::CALLS_UNKNOWN),
+        ("SELECT \"Lower\"('s')", Class::Read, Effects::CALLS_UNKNOWN),
         ("SELECT currval('s')", Class::Write, Effects::LAST_INSERT_ID),
         ("SELECT set_config('a','b',false)", Class::Write, Effects::SET_CONFIG),
         ("SELECT setseed(0.5)", Class::Write, Effects::SEED),
@@ -172,4 +188,20 @@ fn statements_with_effects() {
 #[test]
 fn deep_nesting_is_no_read() {
     assert_eq!(scan(&format!("SELECT {}1{}", "(".repeat(2000), ")".repeat(2000))).class, Class::Other);
+}
+
+#[test]
+fn backslashes_of_bit_strings_never_escape() {
+    let mut scan = Scan::new();
+    let options = ScanOptions { backslash_escapes: true, ..ScanOptions::PGSQL };
+    scan_pgsql(b"SELECT B'\\' FROM t FOR SHARE --'", &options, &mut scan);
+    assert_eq!(scan.class, Class::LockingRead);
+    scan_pgsql(b"SELECT N'\\' FROM t FOR SHARE --'", &options, &mut scan);
+    assert_eq!(scan.class, Class::Read);
+}
+
+#[test]
+fn what_a_continued_constant_holds_is_no_call_and_hides_none() {
+    assert!(!scan("SELECT E'a'\n'b\\'', f(1), '' --'").bare);
+    assert!(!scan("SELECT ARRAY[E'a'\n'b\\''], f(1), '' --'").bare);
 }

@@ -103,6 +103,7 @@ impl Pass<'_> {
         match literal::prefix(self.sql, self.at, end) {
             Some(Prefix::Escape) => return self.string(end, true),
             Some(Prefix::Plain) => return self.string(end, self.options.backslash_escapes),
+            Some(Prefix::Bits) => return self.string(end, false),
             Some(Prefix::Unicode) => {
                 self.string(end + 1, self.options.backslash_escapes);
                 return;
@@ -303,7 +304,7 @@ fn constant_array(sql: &[u8], at: usize, options: &ScanOptions) -> Result<usize,
                 depth -= 1;
                 at += 1;
             }
-            b'\'' => at = bytes::quoted_end(sql, at, options.backslash_escapes).ok_or(at)?.1,
+            b'\'' => at = literal::string_end(sql, at, options.backslash_escapes).ok_or(at)?.1,
             b',' | b' ' | b'\t' | b'\n' | b'\r' | b'-' | b'+' => {
                 if depth == 0 && byte != b' ' {
                     return Err(at);
@@ -324,8 +325,9 @@ fn constant_array(sql: &[u8], at: usize, options: &ScanOptions) -> Result<usize,
                 let escape = literal::prefix(sql, at, end);
                 if constant {
                     at = end;
-                } else if let Some(Prefix::Escape | Prefix::Plain) = escape {
-                    at = bytes::quoted_end(sql, end, escape == Some(Prefix::Escape)).ok_or(end)?.1;
+                } else if let Some(prefix @ (Prefix::Escape | Prefix::Plain | Prefix::Bits)) = escape {
+                    let backslash = prefix == Prefix::Escape || (prefix == Prefix::Plain && options.backslash_escapes);
+                    at = literal::string_end(sql, end, backslash).ok_or(end)?.1;
                 } else {
                     return Err(end.max(at + 1));
                 }

@@ -112,6 +112,7 @@ impl<'a> Lexer<'a> {
         match literal::prefix(self.text, start, end) {
             Some(Prefix::Escape) => Token::String(self.string(end, true)),
             Some(Prefix::Plain) => Token::String(self.string(end, self.backslash)),
+            Some(Prefix::Bits) => Token::String(self.string(end, false)),
             Some(Prefix::Unicode) => Token::String(self.string(end + 1, self.backslash)),
             Some(Prefix::UnicodeIdentifier) => {
                 self.has_escaped_names = true;

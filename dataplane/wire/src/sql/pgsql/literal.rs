@@ -93,8 +93,10 @@ fn continuation(sql: &[u8], mut at: usize) -> Option<usize> {
 pub(super) enum Prefix {
     /// `E'…'`: backslashes escape.
     Escape,
-    /// `B'…'`, `X'…'`, `N'…'`.
+    /// `N'…'`: as without it.
     Plain,
+    /// `B'…'`, `X'…'`: backslashes never escape.
+    Bits,
     /// `U&'…'`: index of the quote is one further.
     Unicode,
     /// `U&"…"`.
@@ -108,7 +110,8 @@ pub(super) fn prefix(sql: &[u8], at: usize, end: usize) -> Option<Prefix> {
     }
     match (sql[at], sql.get(end), sql.get(end + 1)) {
         (b'e' | b'E', Some(b'\''), _) => Some(Prefix::Escape),
-        (b'b' | b'B' | b'x' | b'X' | b'n' | b'N', Some(b'\''), _) => Some(Prefix::Plain),
+        (b'n' | b'N', Some(b'\''), _) => Some(Prefix::Plain),
+        (b'b' | b'B' | b'x' | b'X', Some(b'\''), _) => Some(Prefix::Bits),
         (b'u' | b'U', Some(b'&'), Some(b'\'')) => Some(Prefix::Unicode),
         (b'u' | b'U', Some(b'&'), Some(b'"')) => Some(Prefix::UnicodeIdentifier),
         _ => None,

@@ -60,7 +60,7 @@ pub fn sets_only_plain_names(sql: &[u8]) -> bool {
         let is_call = match words.lexer.next() {
             Token::End => return true,
             Token::Word(word, _) => word == Keyword::SetConfig,
-            Token::Quoted(name) => name == b"set_config",
+            Token::Quoted(name) => name == b"set_config" || words.lexer.has_escaped_names(),
             _ => false,
         };
         if is_call && words.symbol(b'(').is_some() {
@@ -247,6 +247,8 @@ pub(super) fn plain_string(sql: &[u8], inner: &[u8]) -> Option<String> {
     let start = (inner.as_ptr() as usize).checked_sub(sql.as_ptr() as usize)?;
     // Only a backslash or a prefix makes a string more than what is between its quotes.
     match sql.get(start.checked_sub(1)?)? {
+        // A quote that is not doubled: the constant goes on in another line.
+        b'\'' if text.replace("''", "").contains('\'') => None,
         b'\'' if !text.contains('\\') => Some(text.replace("''", "'")),
         b'\'' => {
             let before = start.checked_sub(2).map_or(b' ', |at| sql[at]);
