@@ -3,7 +3,9 @@
 use quorumsql_chaos::servers::Postgres;
 use quorumsql_dataplane::config::Protocol;
 use quorumsql_dataplane::rules::RuleRow;
+use quorumsql_wire::pgsql::{frame, frontend};
 
+use crate::bytes::Raw;
 use crate::support::{READER, Setup, one, told};
 
 fn to_reader() -> RuleRow {
@@ -64,6 +66,62 @@ async fn a_transaction_on_a_reader_does_not_begin_to_write() {
     }
     client.simple_query("INSERT INTO w VALUES (1)").await.unwrap();
     assert_eq!((server.root("demo", "SELECT count(*) FROM w").trim(), reader.root("demo", "SELECT count(*) FROM w").trim()), ("1", "0"));
+}
+
+#[tokio::test]
+async fn what_follows_a_read_without_waiting_does_not_write_on_its_reader() {
+    let (server, reader) = (Postgres::start(&[]), Postgres::start(&[]));
+    let begin = RuleRow { rule_id: 2, match_digest: Some("^BEGIN READ ONLY".into()), ..to_reader() };
+    let plane = Setup::writer(&server, 5).reader(&reader, 5).rule(to_reader()).rule(begin).start();
+    for database in [&server, &reader] {
+        let _made = database.root("demo", "CREATE TABLE w (i int)");
+    }
+    let run = |out: &mut Vec<u8>, sql: &str| {
+        frontend::parse(out, b"", sql.as_bytes(), b"");
+        frontend::bind(out, b"", b"", b"\0\0\0\0\0\0");
+        frontend::execute(out, b"", 0);
+    };
+    for first in ["SELECT 1", "BEGIN READ ONLY"] {
+        let mut raw = Raw::login(&plane).await;
+        raw.send(|out| {
+            run(out, first);
+            frame::encode(out, b'H', |_| {});
+        })
+        .await;
+        let _answers = raw.tags_until(b'C').await;
+        raw.send(|out| {
+            run(out, "SET TRANSACTION READ WRITE");
+            run(out, "INSERT INTO w VALUES (1)");
+            frontend::sync(out);
+        })
+        .await;
+        assert_eq!(raw.tags_until(b'Z').await.get(..7), Some("12C12CZ"), "{first}: a batch whose end is not known goes to the writer");
+    }
+    let client = plane.client().await;
+    for text in ["SET TRANSACTION READ WRITE; INSERT INTO w VALUES (1)", "COMMIT; INSERT INTO w VALUES (1)", "CREATE TABLE x (i int)"] {
+        client.simple_query("BEGIN READ ONLY").await.unwrap();
+        client.simple_query("SET TRANSACTION READ WRITE").await.unwrap();
+        assert_eq!(told(&client.simple_query(text).await.unwrap_err()).0, "25006", "{text}");
+        client.simple_query("ROLLBACK").await.unwrap();
+    }
+    let mut raw = Raw::login(&plane).await;
+    raw.send(|out| {
+        frontend::query(out, b"SELECT 1");
+        frontend::query(out, b"INSERT INTO w VALUES (1)");
+    })
+    .await;
+    assert_eq!(raw.tags_until(b'Z').await, "TDCZI");
+    assert_eq!(raw.tags_until(b'Z').await, "CZI", "a Query waits for what is before it, and goes its own way");
+    raw.send(|out| {
+        for sql in ["SELECT 1", "INSERT INTO w VALUES (1)"] {
+            run(out, sql);
+            frontend::sync(out);
+        }
+    })
+    .await;
+    assert_eq!(raw.tags_until(b'Z').await, "12DCZI");
+    assert_eq!(raw.tags_until(b'Z').await, "12CZI", "and so does a batch");
+    assert_eq!((server.root("demo", "SELECT count(*) FROM w").trim(), reader.root("demo", "SELECT count(*) FROM w").trim()), ("3", "0"));
 }
 
 #[tokio::test]

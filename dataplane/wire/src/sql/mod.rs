@@ -98,6 +98,8 @@ pub struct Scan {
     pub effects: Effects,
     /// Statements that are not empty.
     pub statements: u32,
+    /// One of its statements is [`Class::Write`], whatever the class of all together is.
+    pub writes: bool,
     /// It calls nothing and names no variable, so that it cannot ask for anything of its session.
     pub bare: bool,
 }
@@ -117,6 +119,7 @@ impl Scan {
         self.first = Class::Empty;
         self.effects = Effects::NONE;
         self.statements = 0;
+        self.writes = false;
         self.bare = false;
     }
 
@@ -139,5 +142,6 @@ impl Scan {
         }
         self.statements = self.statements.saturating_add(1);
         self.effects |= effects;
+        self.writes |= class == Class::Write;
     }
 }

@@ -104,12 +104,10 @@ impl Exchange<'_> {
         }
         let Some(server) = &self.server else { return Ok(decision) };
         let (here, is_pinned) = (server.conn.hostgroup(), !server.pins.is_empty());
-        if self.in_transaction() {
-            let refused = class == Class::Write && !only_sets(looked) && self.only_reads(here);
-            return if refused { Err(read_only(looked.sql)) } else { Ok(decision) };
-        }
-        if !is_pinned {
-            return Ok(decision);
+        if !is_pinned || self.in_transaction() {
+            // In a transaction; or within a batch of which the server has a part already, and perhaps a BEGIN in it.
+            let refused = may_write(looked, class) && !only_sets(looked) && self.only_reads(here);
+            return if refused { Err(read_only(looked)) } else { Ok(decision) };
         }
         let side = &self.config.pgsql;
         let domain = side.domains.iter().find(|domain| domain.writer == here || domain.reader == here);
@@ -161,6 +159,12 @@ impl Exchange<'_> {
     }
 }
 
+/// Whether it, or one of several statements, does what no read-only transaction of a server allows.
+fn may_write(looked: Looked<'_>, class: Class) -> bool {
+    const DEFINITIONS: [&str; 7] = ["CREATE", "DROP", "TRUNCATE", "GRANT", "REVOKE", "COMMENT", "REFRESH"];
+    class == Class::Write || looked.scanned.writes || (class == Class::Ddl && DEFINITIONS.contains(&&*verb(looked.sql)))
+}
+
 /// Its first word.
 fn verb(sql: &[u8]) -> String {
     sql.trim_ascii_start().iter().take_while(|byte| byte.is_ascii_alphabetic()).map(|byte| char::from(byte.to_ascii_uppercase())).collect()
@@ -172,8 +176,12 @@ fn only_sets(looked: Looked<'_>) -> bool {
 }
 
 /// What a read-only transaction says to a statement that writes.
-fn read_only(sql: &[u8]) -> ErrorFields {
-    let text = format!("cannot execute {} in a read-only transaction", verb(sql));
+fn read_only(looked: Looked<'_>) -> ErrorFields {
+    let mut verb = verb(looked.sql);
+    if verb.is_empty() || looked.scanned.statements > 1 {
+        verb = "a statement that writes".into();
+    }
+    let text = format!("cannot execute {verb} in a read-only transaction");
     ErrorFields::error(sqlstate::READ_ONLY_SQL_TRANSACTION, text).detail("the transaction has begun on a server that is for reading")
 }
 
