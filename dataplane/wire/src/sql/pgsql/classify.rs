@@ -1,5 +1,6 @@
 //! Class and effects of PostgreSQL text (pgsql-dataplane.md 5.3, 3.8, 3.9).
 
+use super::body::Body;
 use super::functions;
 use super::lexer::Lexer;
 use crate::sql::keyword::Keyword;
@@ -20,7 +21,7 @@ pub(super) fn classify(sql: &[u8], backslash: bool, scan: &mut Scan) {
         match lexer.next() {
             Token::End => break,
             // Semicolons in parentheses separate the actions of CREATE RULE.
-            Token::Symbol(b';') if statement.depth == 0 && statement.lead != Lead::Body => {
+            Token::Symbol(b';') if statement.depth == 0 && (statement.lead != Lead::Body || statement.body.is_over()) => {
                 statement.finish(scan);
                 statement = Statement::default();
             }
@@ -87,6 +88,8 @@ struct Statement<'a> {
     depth: u32,
     /// Makes a temporary object that outlives the transaction.
     temporary: bool,
+    /// The body of a routine.
+    body: Body,
     /// How much of `SELECT pg_is_in_recovery()` it is so far.
     recovery: Recovery,
 }
@@ -248,7 +251,8 @@ impl<'a> Statement<'a> {
             }
             // `ALTER ROLE x SET app.y = z`: the server looks whether it can be set, and so knows the name.
             Lead::Rest | Lead::CreateRoutine if self.class == Class::Ddl && word == Keyword::Set => self.effects |= Effects::CALLS_UNKNOWN,
-            Lead::Rest | Lead::Body => {}
+            Lead::Rest => {}
+            Lead::Body => self.body.on_word(previous, word, text),
             Lead::Query => self.query(word, text),
             Lead::Explain(analyze) => match word {
                 Keyword::Analyze | Keyword::Analyse => self.lead = Lead::Explain(true),

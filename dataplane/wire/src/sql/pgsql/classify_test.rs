@@ -77,6 +77,8 @@ fn classes_of_the_specification() {
         ("VACUUM", Class::Ddl),
         ("CREATE TABLE t (a int, temp int)", Class::Ddl),
         ("CREATE FUNCTION f() RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT 1; SELECT 2; END", Class::Ddl),
+        ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END AS end; SELECT 2; END; SELECT 1", Class::Other),
+        ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT CASE WHEN true THEN 1 END; SELECT 2; END", Class::Ddl),
         ("CREATE RULE r AS ON INSERT TO t DO (SELECT 1; SELECT 2)", Class::Ddl),
         ("BEGIN", BEGIN),
         ("BEGIN READ ONLY", BEGIN_READ_ONLY),
@@ -108,6 +110,7 @@ fn classes_of_the_specification() {
 #[test]
 fn statements_with_effects() {
     let table = [
+        ("CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END; LISTEN c", Class::Ddl, Effects::LISTEN | Effects::MULTI),
         ("LISTEN c", Class::Ddl, Effects::LISTEN),
         ("UNLISTEN *", Class::Neutral, Effects::UNLISTEN),
         ("SELECT pg_advisory_lock(1)", Class::Write, Effects::LOCK),

@@ -1,5 +1,6 @@
 //! PostgreSQL statements.
 
+mod body;
 mod classify;
 mod digest;
 mod functions;

@@ -1,5 +1,6 @@
 //! The statements of a text by what they do to the session's parameters (pgsql-dataplane.md 3.7, 3.8).
 
+use super::body::Body;
 use super::lexer::Lexer;
 use super::prepared::{PreparedName, PreparedUse, pgsql_prepared_names};
 use super::set::{PgsqlSet, parse_pgsql_set};
@@ -77,11 +78,11 @@ pub fn sets_only_plain_names(sql: &[u8]) -> bool {
 pub fn parse_pgsql_session(sql: &[u8], backslash_escapes: bool, limit: usize) -> Option<Vec<PgsqlSession>> {
     let mut lexer = Lexer::new(sql, backslash_escapes);
     let mut statements = Vec::new();
-    let (mut start, mut depth, mut is_empty, mut in_body) = (0, 0_usize, true, false);
+    let (mut start, mut depth, mut is_empty, mut in_body) = (0, 0_usize, true, None::<Body>);
     let mut previous = Keyword::Unknown;
     loop {
         let token = lexer.next();
-        let is_end = token == Token::End || (token == Token::Symbol(b';') && depth == 0 && !in_body);
+        let is_end = token == Token::End || (token == Token::Symbol(b';') && depth == 0 && in_body.is_none_or(Body::is_over));
         if is_end {
             if !is_empty {
                 if statements.len() == limit {
@@ -93,7 +94,7 @@ pub fn parse_pgsql_session(sql: &[u8], backslash_escapes: bool, limit: usize) ->
             if token == Token::End {
                 return Some(statements);
             }
-            (start, is_empty, previous) = (lexer.position(), true, Keyword::Unknown);
+            (start, is_empty, previous, in_body) = (lexer.position(), true, Keyword::Unknown, None);
             continue;
         }
         is_empty = false;
@@ -101,7 +102,11 @@ pub fn parse_pgsql_session(sql: &[u8], backslash_escapes: bool, limit: usize) ->
             Token::Symbol(b'(') => depth += 1,
             Token::Symbol(b')') => depth = depth.saturating_sub(1),
             // The body of a routine: its semicolons separate no statements of the text.
-            Token::Word(Keyword::Atomic, _) if previous == Keyword::Begin => in_body = true,
+            Token::Word(word, text) => match &mut in_body {
+                Some(body) => body.on_word(Some(previous), word, text),
+                None if word == Keyword::Atomic && previous == Keyword::Begin => in_body = Some(Body::default()),
+                None => {}
+            },
             _ => {}
         }
         previous = if let Token::Word(word, _) = token { word } else { Keyword::Unknown };
