@@ -28,6 +28,7 @@ fn no_client_of_mariadb_sees_the_state_of_another() {
         all(&proxy, server.port).await;
         remains::all(&proxy, server.port).await;
         remains::a_reset_has_ended_what_was_open(&proxy, server.port).await;
+        remains::sequences_are_ones_own(&proxy, server.port).await;
         counts::all(&proxy, server.port).await;
         prepared::definitions_are_fresh(&proxy, server.port).await;
         prepared::types_are_ones_own(&proxy, server.port).await;

@@ -75,3 +75,28 @@ pub(crate) async fn a_reset_has_ended_what_was_open(proxy: &Proxy, server: u16) 
     }
     close(direct).await;
 }
+
+/// MariaDB: what a session took from a sequence last is its own, however it took it.
+pub(crate) async fn sequences_are_ones_own(proxy: &Proxy, server: u16) {
+    const LAST: &[&str] = &["SELECT LASTVAL(sq)", "SELECT PREVIOUS VALUE FOR sq"];
+    let mut direct = direct(server).await;
+    outcomes(&mut direct, &["CREATE SEQUENCE sq", "CREATE TABLE numbered (a INT DEFAULT NEXTVAL(sq), b INT)"]).await;
+    let none = outcomes(&mut proxy.client().await, LAST).await;
+    for take in [
+        "SELECT NEXTVAL(sq)",
+        "SELECT NEXT VALUE FOR sq",
+        "INSERT INTO numbered (b) VALUES (1)",
+        "INSERT INTO numbered VALUES (NEXTVAL(sq), 2)",
+    ] {
+        let (mut a, mut b) = (proxy.client().await, proxy.client().await);
+        outcomes(&mut a, &[take]).await;
+        let is_known = !take.contains("(b)");
+        if is_known {
+            assert_ne!(outcomes(&mut a, LAST).await, none, "{take}: its own");
+        }
+        close(a).await;
+        assert_eq!(outcomes(&mut b, LAST).await, none, "{take}: another's");
+        close(b).await;
+    }
+    close(direct).await;
+}

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use quorumsql_wire::mysql::command::byte;
 use quorumsql_wire::mysql::scanner::{Answer, Question};
 use quorumsql_wire::mysql::{AnswerScanner, ErrPacket, PacketWriter, error_code};
+use quorumsql_wire::sql::Effects;
 
 use super::counts::{self, AsksCounts};
 use super::prepared::send_execute;
 use super::relay::{RelayEnd, watched};
 use super::request::Request;
 use super::statement::Plan;
-use super::{Client, Flow};
+use super::{Client, Flow, RESET_LIMIT};
 use crate::backend::mysql::align::{AlignError, Reads};
 use crate::backend::mysql::{Backend, Mysql};
 use crate::config::Protocol;
@@ -197,6 +198,20 @@ impl Client {
         {
             return Ok(held);
         }
+        let mut server = self.acquire(plan).await?;
+        if plan.sent.effects.contains(Effects::NEXTVAL) {
+            // What others have taken from sequences there is none of the session's.
+            let reset = self.ctx.ticker().guard(RESET_LIMIT, Box::pin(server.reset())).await;
+            if !matches!(reset, Ok(Ok(true))) {
+                drop(server);
+                server = self.acquire(plan).await?;
+            }
+        }
+        Ok(server)
+    }
+
+    /// A connection of the pool.
+    async fn acquire(&mut self, plan: &Plan) -> Result<PooledConnection<Mysql>, AcquireError> {
         let request = pool::Request {
             session: &self.session,
             client: &mut self.link,

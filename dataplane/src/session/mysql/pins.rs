@@ -26,7 +26,7 @@ pub(crate) struct Pins {
 }
 
 /// Effects after which the connection is the session's until reset.
-const STATE: [Effects; 10] = [
+const STATE: [Effects; 11] = [
     Effects::USER_VARIABLE,
     Effects::TEMP_TABLE,
     Effects::PREPARE_TEXT,
@@ -35,6 +35,7 @@ const STATE: [Effects; 10] = [
     Effects::ROLE,
     Effects::HANDLER,
     Effects::XA,
+    Effects::NEXTVAL,
     Effects::HIDDEN,
     Effects::AMBIGUOUS,
 ];
@@ -131,8 +132,8 @@ impl Pins {
         match sent.multiplex {
             Some(0) => self.state = true,
             Some(1) => self.state = state,
-            // The operator vouches for user variables and SETs of this statement.
-            Some(2) if class == Class::Set || effects.contains(Effects::USER_VARIABLE) => {}
+            // The operator vouches for user variables, SETs and sequences of this statement.
+            Some(2) if class == Class::Set || effects.intersects(Effects::USER_VARIABLE | Effects::NEXTVAL) => {}
             _ => self.state |= state,
         }
         if effects.contains(Effects::LOCK_TABLES) {

@@ -56,7 +56,7 @@ effects! {
     HOLD_CURSOR = 17;
     /// SET ROLE, SET SESSION AUTHORIZATION, SET RESOURCE GROUP.
     ROLE = 18;
-    /// nextval(): later currval() needs the same connection.
+    /// nextval(): later currval() needs the same connection. MariaDB: takes a value of a sequence, or tells the last one.
     NEXTVAL = 19;
     /// Calls set_config(), which sets a parameter without SET.
     SET_CONFIG = 20;

@@ -147,6 +147,9 @@ impl Statement {
                     Some(_) => false,
                 };
                 self.effect(word);
+                if word == Keyword::Value && (self.is_after(Keyword::Next) || self.is_after(Keyword::Previous)) {
+                    self.effects |= Effects::NEXTVAL;
+                }
                 self.on_word(word);
                 // FLUSH TABLES t FOR EXPORT.
                 if self.lead == Lead::Lock && self.is_after(Keyword::For) && text.eq_ignore_ascii_case(b"export") {
@@ -198,6 +201,7 @@ impl Statement {
         // MariaDB's Oracle-compatible sequence functions.
         if [Keyword::Nextval, Keyword::Setval, Keyword::Lastval].into_iter().any(|function| self.is_after(function)) {
             self.raise(Class::Write);
+            self.effects |= Effects::NEXTVAL;
         }
     }
 
