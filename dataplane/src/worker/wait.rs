@@ -22,7 +22,7 @@ pub enum Wake {
     Broken(io::Error),
 }
 
-/// Future of [`SessionGuard::wait`]. Bytes of the client come before a drain, so that what was sent is still executed.
+/// Future of [`super::session::SessionGuard::wait`]. Bytes of the client come before a drain, so that what was sent is still executed.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub struct Wait<'a> {

@@ -64,6 +64,13 @@ async fn a_transaction_on_a_reader_does_not_begin_to_write() {
         assert_eq!(told(&client.query("INSERT INTO w VALUES (1)", &[]).await.unwrap_err()), expected, "{turn}, by the extended protocol");
         client.simple_query("ROLLBACK").await.unwrap();
     }
+    // Behind a backslash that escapes, a quote is no end.
+    for sql in ["BEGIN READ ONLY", "SET LOCAL standard_conforming_strings = off", "SET TRANSACTION READ WRITE"] {
+        client.simple_query(sql).await.unwrap();
+    }
+    let hidden = client.simple_query(r"SELECT '\''; INSERT INTO w VALUES (1); --'").await.unwrap_err();
+    assert_eq!(told(&hidden).0, "25006");
+    client.simple_query("ROLLBACK").await.unwrap();
     client.simple_query("INSERT INTO w VALUES (1)").await.unwrap();
     assert_eq!((server.root("demo", "SELECT count(*) FROM w").trim(), reader.root("demo", "SELECT count(*) FROM w").trim()), ("1", "0"));
 }

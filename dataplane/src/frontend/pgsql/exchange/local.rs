@@ -8,7 +8,7 @@ use quorumsql_wire::pgsql::error_fields::ErrorFields;
 use quorumsql_wire::pgsql::frame::Header;
 use quorumsql_wire::pgsql::frontend::{self, FrontendMessage};
 use quorumsql_wire::pgsql::sqlstate;
-use quorumsql_wire::sql::{Effects, Encoding, Scan};
+use quorumsql_wire::sql::{Effects, Encoding, Scan, ScanOptions};
 
 use super::request::Done;
 use super::route::{Looked, Route};
@@ -21,7 +21,8 @@ use crate::worker::scans::Scanned;
 impl Exchange<'_> {
     /// Looks at a statement.
     pub(super) fn scan(&self, sql: &[u8]) -> Rc<Scanned> {
-        self.client.ctx.scan(Protocol::Pgsql, &self.encoding(sql).plain(sql), &self.config.pgsql.variables.digest_options)
+        let options = ScanOptions { backslash_escapes: self.escapes(), ..self.config.pgsql.variables.digest_options };
+        self.client.ctx.scan(Protocol::Pgsql, &self.encoding(sql).plain(sql), &options)
     }
 
     /// What a statement that was scanned so does to parameters.
@@ -30,6 +31,12 @@ impl Exchange<'_> {
         let changes = changes(&plain, scan.class, scan.effects)?;
         // A name or value in it may not be the client's.
         Some(if *plain == *sql { changes } else { vec![Change::Unnamed] })
+    }
+
+    /// Whether backslashes escape in plain strings: only a session that keeps its connection can have turned
+    /// `standard_conforming_strings` off.
+    fn escapes(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.conn.reported("standard_conforming_strings") == Some("off"))
     }
 
     /// How `sql` is to be read; as most texts, if it is ASCII.

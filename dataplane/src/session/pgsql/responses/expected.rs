@@ -128,7 +128,7 @@ pub(crate) enum Outcome {
     Ignored,
     /// The client's statement of this name is gone: it has been told.
     Forgotten(Box<[u8]>),
-    /// The rows of the statement have this [`super::prepared::shape`].
+    /// The rows of the statement have this [`crate::session::pgsql::prepared::shape`].
     Described(Audience, Rc<Statement>, u64),
 }
 
